@@ -1,0 +1,99 @@
+"""Coverage attention and its multi-scale form, the Attention Aggregation Module (equations 1–4).
+
+The paper convolves the coverage β with kernels of several sizes (equation 1), maps each result linearly into the
+attention space and adds them (equation 3). Both steps are linear in β, so all kernels and maps together are one
+kernel of the largest size: it is folded once for a sequence, and a step costs one product however many scales
+there are. With few filters per scale the two products in a row are cheaper, and are used instead. What depends on
+the image alone, U_f F and every bias, is computed once as the keys.
+
+Shapes: B images, k hypotheses of each (1 in training), L = H·W positions, D feature channels, d attention width.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ink2tex.model.config import AttentionConfig
+
+
+class Memory(NamedTuple):
+    """What every step of a branch reads from the image, and the folded coverage kernels."""
+
+    features: Tensor  # (B, L, D), a in the paper
+    keys: Tensor  # (B, L, d), U_f F and all biases
+    bias: Tensor  # (B, L), 0 on the image and -inf on the padding
+    filters: Tensor  # (d or q, 1, K, K), the coverage convolution
+    mixing: Tensor  # (d, q), the map behind it, or (0, 0) if it is folded into the filters
+    size: tuple[int, int]  # H, W
+
+
+class CoverageAttention(nn.Module):
+    """α_t from the state ĥ_t, the features and the sum of past attentions β_t."""
+
+    def __init__(self, config: AttentionConfig, features: int, hidden: int) -> None:
+        super().__init__()
+        d, q = config.width, config.channels
+        self.kernels = tuple(config.kernels)
+        self.project = nn.Linear(features, d)  # U_f
+        self.query = nn.Linear(hidden, d, bias=False)  # W_ĥ
+        self.coverage = nn.ModuleList(nn.Conv2d(1, q, k, padding=k // 2, bias=False) for k in self.kernels)  # U_s, U_l
+        self.maps = nn.ModuleList(nn.Linear(q, d) for _ in self.kernels)  # W_s, W_l
+        self.score = nn.Linear(d, 1)  # v_a
+        largest = max(self.kernels) ** 2
+        total = q * len(self.kernels)
+        #: One product of K²·d against two of K²·q and q·d, for each position.
+        self.folds = largest * d <= largest * total + total * d
+
+    def memory(self, features: Tensor, mask: Tensor | None) -> Memory:
+        """Everything about the image that does not change from step to step; features are (B, D, H, W)."""
+        b, _, h, w = features.shape
+        flat = features.flatten(2).transpose(1, 2)  # (B, L, D)
+        keys = self.project(flat) + sum(linear.bias for linear in self.maps)  # type: ignore[misc]
+        bias = flat.new_zeros(b, h * w)
+        if mask is not None:
+            bias = bias.masked_fill(mask.reshape(b, -1) == 0, float("-inf"))
+        return Memory(flat, keys, bias, *self.fold(), (h, w))
+
+    def fold(self) -> tuple[Tensor, Tensor]:
+        """The coverage kernels as one convolution and, unless folded into it, the linear map behind it."""
+        largest = max(self.kernels)
+        padded = []
+        for conv, k in zip(self.coverage, self.kernels, strict=True):
+            margin = (largest - k) // 2
+            padded.append(F.pad(conv.weight, (margin,) * 4))  # type: ignore[arg-type]  # (q, 1, K, K)
+        if not self.folds:
+            mixing = torch.cat([linear.weight for linear in self.maps], dim=1)  # type: ignore[misc]
+            return torch.cat(padded), mixing  # (m·q, 1, K, K), (d, m·q)
+        folded = sum(
+            torch.einsum("dq,qoij->doij", linear.weight, kernel)
+            for linear, kernel in zip(self.maps, padded, strict=True)
+        )
+        assert isinstance(folded, Tensor)
+        return folded, folded.new_zeros(0, 0)
+
+    def forward(self, memory: Memory, state: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
+        """α_t (B, k, L) and c_t (B, k, D) from ĥ_t (B, k, n) and β_t (B, k, L)."""
+        b, k, _ = state.shape
+        energy = memory.keys.unsqueeze(1) + self.query(state).unsqueeze(2)  # (B, k, L, d)
+        energy = energy + self.coverage_term(memory, covered).view(b, k, *memory.keys.shape[1:])
+        scores = self.score(torch.tanh(energy)).squeeze(-1) + memory.bias.unsqueeze(1)  # (B, k, L)
+        attention = torch.softmax(scores, dim=-1)
+        return attention, attention @ memory.features
+
+    def coverage_term(self, memory: Memory, covered: Tensor) -> Tensor:
+        """W_s A_s + W_l A_l without the biases (they are in the keys): (B·k, L, d)."""
+        grid = covered.reshape(-1, 1, *memory.size)
+        if torch.onnx.is_in_onnx_export():
+            spread = F.conv2d(grid, memory.filters, padding=memory.filters.shape[-1] // 2).flatten(2)
+            rows = spread.transpose(1, 2)
+        else:
+            # The convolution as one product: patches are shared by all filters, and on a CPU this beats a
+            # convolution with a single input channel, backward above all.
+            reach = memory.filters.shape[-1]
+            patches = F.unfold(grid, reach, padding=reach // 2)  # (B·k, K², L)
+            rows = patches.transpose(1, 2) @ memory.filters.flatten(1).t()  # (B·k, L, d or q)
+        return rows if memory.mixing.numel() == 0 else rows @ memory.mixing.t()
