@@ -153,9 +153,7 @@ def edit_distance(prediction: Tokens, reference: Tokens) -> int:
     return int(Levenshtein.distance(*_as_numbers(prediction, reference)))
 
 
-def score(
-    predictions: Mapping[str, Tokens], references: Mapping[str, Tokens], structural: bool = False
-) -> Report:
+def score(predictions: Mapping[str, Tokens], references: Mapping[str, Tokens], structural: bool = False) -> Report:
     """Compare predictions with references, by uid.
 
     Prefix-n (suffix-n) asks whether the first (last) n tokens of the prediction are those of the reference. A
@@ -195,9 +193,7 @@ def score(
     )
 
 
-def confusions(
-    predictions: Mapping[str, Tokens], references: Mapping[str, Tokens]
-) -> list[tuple[str, str, int]]:
+def confusions(predictions: Mapping[str, Tokens], references: Mapping[str, Tokens]) -> list[tuple[str, str, int]]:
     """Which token was read as which, most frequent first: `(reference, prediction, count)`.
 
     An empty string stands for nothing: `("x", "", 3)` are three x that were left out and `("", "x", 3)` three
@@ -217,8 +213,10 @@ def confusions(
 
 
 def read_predictions(path: str | Path, known: Collection[str] | None = None) -> dict[str, list[str]]:
-    """Read predictions: `uid tokens…` lines (tab or spaces), or JSON lines with `uid` or `path`, and `tokens` or
-    `latex`; a line with `error` in their place is a failed recognition.
+    """Read predictions, one expression a line.
+
+    A line is `uid tokens…` (tab or spaces between), or a JSON object with `uid` or `path`, and `tokens` or
+    `latex`; with `error` in their place it is a failed recognition.
 
     `path` stands for the uid that its file name holds. When the `known` uids are given, the `_0` that the
     offline bitmaps add to a uid is taken off where that makes it a known one.
@@ -280,9 +278,9 @@ def _as_numbers(*sequences: Tokens) -> tuple[list[int], ...]:
 
 def _tally(rows: Iterable[tuple[int, int, bool]]) -> Tally:
     rows = list(rows)
-    within = [sum(read and distance <= n for _, distance, read in rows) for n in (0, 1, 2)]
+    exact, within1, within2 = (sum(read and distance <= n for _, distance, read in rows) for n in (0, 1, 2))
     errors, tokens = sum(row[1] for row in rows), sum(row[0] for row in rows)
-    return Tally(len(rows), *within, errors=errors, tokens=tokens)
+    return Tally(len(rows), exact, within1, within2, errors, tokens)
 
 
 def _group_name(first: int, last: int | None) -> str:
