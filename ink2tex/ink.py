@@ -134,8 +134,8 @@ def read_inkml(source: str | Path | bytes | BinaryIO, name: str | None = None) -
 def write_inkml(ink: Ink) -> bytes:
     """`ink` as an InkML file in the CROHME dialect.
 
-    `read_inkml` gives the same ink back, to the last bit of a coordinate. The `uid` is kept as the `UI` annotation
-    unless the ink has one already.
+    `read_inkml` gives the same ink back, to the last bit of a coordinate. The `uid` is kept as the `UI`
+    annotation unless the ink has one already.
     """
     root = Element("ink", {"xmlns": _INKML_NS})
     trace_format = SubElement(root, "traceFormat")
