@@ -1,0 +1,253 @@
+"""Symbols as people write them: a bank of instances, their usual sizes, and exchanging one for another."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from ink2tex.data.placed import Box, Glyph, Layout, Placed
+from ink2tex.data.spans import Item, Role, Row, rows
+
+#: Symbols that may stand for each other without changing what kind of expression it is.
+CLASSES: Final[tuple[tuple[str, ...], ...]] = tuple(
+    tuple(line.split())
+    for line in r"""
+    0 1 2 3 4 5 6 7 8 9
+    a b c d e f g h i j k l m n o p q r s t u v w x y z \alpha \beta \gamma \theta \lambda \mu \pi \sigma \phi
+    A B C E F G H I L M N P R S T V X Y \Delta
+    + - \times \pm \div \cdot
+    = \leq \geq < > \neq \in
+    \sin \cos \tan \log
+    \ldots \cdots
+    """.strip().splitlines()
+)
+#: Hardly told from 0 and 1 without their context, so they are never put into another one.
+_UNCLEAR: Final = frozenset({"o", "l"})
+#: Classes whose members name something: all occurrences in an expression change together.
+NAMES: Final = frozenset(CLASSES[1] + CLASSES[2])
+OPERATORS: Final = CLASSES[3]
+RELATIONS: Final = CLASSES[4]
+_OPENING: Final = frozenset((*OPERATORS, *RELATIONS, "\\rightarrow", "(", "[", "\\{", ","))
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text; lists of symbols read best this way."""
+    return frozenset(text.split())
+
+
+#: Their extent follows what they belong to, so it says nothing about the size of the writing.
+_ELASTIC: Final = words(r"( ) [ ] \{ \} | \frac \sqrt \int \sum - . , ' \prime \cdot \ldots \cdots /")
+_SMALL_OR_FLAT: Final = words(r"- = . , ' \prime \cdot \ldots \cdots \rightarrow < > \sim")
+
+
+def is_sign(tokens: Sequence[str], items: Sequence[Item], k: int) -> bool:
+    """Whether there is no operand before item `k` that an operator there could take."""
+    return k == 0 or tokens[items[k - 1].head] in _OPENING
+
+
+def middle(values: Iterable[float]) -> float:
+    """The (upper) median; for a few numbers much quicker than numpy's."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
+
+
+class Metrics:
+    """How large a symbol usually is, and how far above or below the axis of its line its centre is.
+
+    Both are measured on the outermost rows of all expressions, in alternation: from the usual sizes and offsets
+    follow size and axis of each row, from these again the usual sizes and offsets.
+    """
+
+    def __init__(self, expressions: Iterable[Placed], rounds: int = 4) -> None:
+        names: dict[str, int] = {}
+        token, row, size, centre = [], [], [], []
+        for n, placed in enumerate(expressions):
+            for item in placed.tree.items:
+                glyph = placed.glyphs[item.head]
+                assert glyph is not None
+                token.append(names.setdefault(placed.tokens[item.head], len(names)))
+                row.append(n)
+                size.append(glyph.size)
+                centre.append(0.5 * (glyph.box[1] + glyph.box[3]))
+        tokens, rows_, sizes, centres = (np.array(v) for v in (token, row, size, centre))
+        self._size: dict[str, float] = {}
+        self._offset: dict[str, float] = {}
+        if not names:
+            return
+        steady = np.array([name not in _ELASTIC for name in names])[tokens]
+        usual = _medians(tokens, sizes, len(names))
+        offset = np.zeros(len(names))
+        count = int(rows_[-1]) + 1
+        for _ in range(rounds):
+            scale = _medians(rows_[steady], (sizes / usual[tokens])[steady], count)
+            usual = _medians(tokens, sizes / scale[rows_], len(names))
+            axis = _medians(rows_, centres - scale[rows_] * offset[tokens], count)
+            offset = _medians(tokens, (centres - axis[rows_]) / scale[rows_], len(names))
+        self._size = {name: float(usual[i]) for name, i in names.items()}
+        self._offset = {name: float(offset[i]) for name, i in names.items()}
+
+    def size(self, token: str) -> float:
+        """The usual longer side in official pixels, in an outermost row."""
+        return self._size.get(token, 28.0)
+
+    def offset(self, token: str) -> float:
+        """How far below the axis of the row the centre of the symbol usually is, in pixels at size 1."""
+        return self._offset.get(token, 0.0)
+
+    def measure(self, placed: Placed, row: Row) -> tuple[float, float]:
+        """Size of the writing in a row (1 is usual for an outermost row) and the height of its axis."""
+        heads = [(placed.tokens[item.head], placed.boxes[item.head]) for item in row.items]
+        ratios = [
+            max(box[2] - box[0], box[3] - box[1]) / self.size(token) for token, box in heads if token not in _ELASTIC
+        ]
+        if ratios:
+            size = middle(ratios)
+        else:
+            inner = [part for item in row.items for part in item.parts]
+            small = {Role.SUB, Role.SUP, Role.DEGREE}
+            sizes = [self.measure(placed, p)[0] / (0.7 if p.role in small else 0.9) for p in inner]
+            sizes += [] if inner else [(b[3] - b[1]) / self.size(t) for t, b in heads if t in "()[]|"]
+            size = middle(sizes) if sizes else 0.8
+        size = min(max(size, 0.3), 2.5)
+        return size, middle(0.5 * (box[1] + box[3]) - size * self.offset(token) for token, box in heads)
+
+
+def _medians(groups: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
+    """The median of the values of each group, 1 where a group has none."""
+    order = np.lexsort((values, groups))
+    sizes = np.bincount(groups, minlength=count)
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    result = np.ones(count)
+    some = sizes > 0
+    result[some] = values[order[(first + sizes // 2)[some]]]
+    return result
+
+
+def _typical(glyphs: list[Glyph], unusual: float = 0.02) -> list[Glyph]:
+    """Without the narrowest, the widest and those with an unusual number of strokes: often they are mistakes."""
+    if len(glyphs) < 20:
+        return glyphs
+    slim = np.log([(glyph.width + 3.0) / (glyph.height + 3.0) for glyph in glyphs])
+    low, high = np.quantile(slim, [unusual, 1.0 - unusual])
+    strokes = Counter(len(glyph.lengths) for glyph in glyphs)
+    usual = {count for count, times in strokes.items() if times >= unusual * len(glyphs)}
+    return [g for g, s in zip(glyphs, slim, strict=True) if low <= s <= high and len(g.lengths) in usual]
+
+
+class SymbolBank:
+    """Every instance of every symbol, with the usual measures of each."""
+
+    def __init__(self, expressions: Iterable[Placed]) -> None:
+        expressions = list(expressions)
+        self.metrics = Metrics(expressions)
+        found: defaultdict[str, list[Glyph]] = defaultdict(list)
+        for placed in expressions:
+            for token, glyph in zip(placed.tokens, placed.glyphs, strict=True):
+                if glyph is not None:
+                    found[token].append(glyph)
+        self._glyphs = {token: _typical(glyphs) for token, glyphs in found.items()}
+        self._others: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+        for members in CLASSES:
+            known = tuple(token for token in members if token in self._glyphs)
+            for token in known:
+                others = tuple(other for other in known if other != token and other not in _UNCLEAR)
+                if others:
+                    # The square root lets rare symbols come up more often than they are written.
+                    weights = np.sqrt([len(self._glyphs[other]) for other in others])
+                    self._others[token] = others, np.cumsum(weights / weights.sum())
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._glyphs
+
+    def glyph(self, token: str, rng: np.random.Generator) -> Glyph:
+        """Any instance of `token`."""
+        glyphs = self._glyphs[token]
+        return glyphs[int(rng.integers(len(glyphs)))]
+
+    def other(self, token: str, rng: np.random.Generator) -> str | None:
+        """Another symbol of the class of `token`, the rarer ones a little more often than they occur."""
+        if token not in self._others:
+            return None
+        others, cumulative = self._others[token]
+        return others[min(int(np.searchsorted(cumulative, rng.random())), len(others) - 1)]
+
+    def swap(self, placed: Placed, probability: float, rng: np.random.Generator) -> Placed:
+        """Let other hands write some of the symbols: same tokens, nearly the same boxes."""
+        glyphs, boxes = list(placed.glyphs), placed.boxes.copy()
+        draws = rng.random(len(glyphs))
+        for k, (token, glyph) in enumerate(zip(placed.tokens, glyphs, strict=True)):
+            if glyph is None or draws[k] >= probability or token == "\\sqrt" or token not in self:
+                continue
+            other = self.glyph(token, rng)
+            box = fitted(token, other, boxes[k])
+            if box is not None:
+                glyphs[k], boxes[k] = other, box
+        return Placed(placed.tokens, tuple(glyphs), boxes, placed.tree)
+
+    def substitute(self, placed: Placed, probability: float, rng: np.random.Generator) -> Placed:
+        """Write other symbols of the same class: a different expression of the same form.
+
+        Letters are renamed, so that all x of an expression become t; digits and operators change one by one.
+        """
+        layout: Layout | None = None
+        # The d of an integral is no name.
+        renamed: dict[str, str | None] = {"d": None} if "\\int" in placed.tokens else {}
+        for row, path in rows(placed.tree):
+            for k, item in enumerate(row.items):
+                token = placed.tokens[item.head]
+                if token not in self._others or (token in OPERATORS and is_sign(placed.tokens, row.items, k)):
+                    continue
+                if token in NAMES:
+                    if token not in renamed:
+                        renamed[token] = self.other(token, rng) if rng.random() < probability else None
+                    new = renamed[token]
+                else:
+                    new = self.other(token, rng) if rng.random() < probability else None
+                if new is None:
+                    continue
+                layout = layout or Layout(placed)
+                glyph = self.glyph(new, rng)
+                box = self.box_for(new, glyph, token, layout.boxes[item.head], rng)
+                layout.relabel(item.head, new, glyph, box, ((row, k, k), *path))
+        return layout.result() if layout else placed
+
+    def box_for(self, new: str, glyph: Glyph, old: str, box: Box, rng: np.random.Generator) -> Box:
+        """Where `new` belongs if it is written in the place of `old`, which fills `box`."""
+        metrics = self.metrics
+        ratio = max(box[2] - box[0], box[3] - box[1]) / metrics.size(old)
+        if old in _SMALL_OR_FLAT or new in _SMALL_OR_FLAT:
+            ratio = max(ratio, 0.4)
+        axis = 0.5 * (box[1] + box[3]) - ratio * metrics.offset(old)
+        return self.box_at(new, glyph, ratio, box[0], axis, rng)
+
+    def box_at(self, token: str, glyph: Glyph, size: float, left: float, axis: float, rng: np.random.Generator) -> Box:
+        """The box of `token` beginning at `left` in a row of the given size and axis."""
+        scale = size * self.metrics.size(token) / glyph.size * np.exp(0.08 * np.clip(rng.normal(), -2.0, 2.0))
+        width, height = glyph.width * scale, glyph.height * scale
+        top = axis + size * self.metrics.offset(token) - 0.5 * height
+        return np.array([left, top, left + width, top + height])
+
+
+def fitted(token: str, glyph: Glyph, box: Box) -> Box | None:
+    """The box that `glyph` should fill in the place of the same symbol in `box`; None if it is too unlike."""
+    width, height = float(box[2] - box[0]), float(box[3] - box[1])
+    if token == "\\frac":
+        sx = width / max(glyph.width, 1.0)
+        sy = min(sx, 1.0)
+    else:
+        scale = max(width, height, 1.0) / glyph.size
+        if not 0.3 < scale < 3.0:
+            return None
+        sx = sy = scale
+        if token not in _SMALL_OR_FLAT:
+            # Most of the way to the same height, so that it stands on the same line; some to the same width.
+            sy *= (max(height, 2.0) / max(scale * glyph.height, 2.0)) ** 0.8
+            sx *= (max(width, 2.0) / max(scale * glyph.width, 2.0)) ** 0.4
+            if not 0.6 < sx / sy < 1.67 or sx * glyph.width > 1.3 * width + 4.0:
+                return None
+    half = 0.5 * np.array([sx * glyph.width, sy * glyph.height])
+    centre = 0.5 * (box[:2] + box[2:])
+    return np.concatenate([centre - half, centre + half])
