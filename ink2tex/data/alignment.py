@@ -21,6 +21,11 @@ from ink2tex.latex.mathml import mathml_items
 
 #: Rounds of fitting the layout to the page and matching anew; more change nothing.
 _ROUNDS = 4
+#: How many tokens before and behind count as neighbours, how far apart (in letters) two places have to be to tell
+#: on which side of each other they are, and by how much an exchange has to lessen the disorder.
+_NEIGHBOURS = 5
+_CLEAR = 0.3
+_GAIN = 1.0
 
 
 def align(tokens: Sequence[str], ink: Ink) -> tuple[tuple[int, ...], ...]:
@@ -33,8 +38,10 @@ def align(tokens: Sequence[str], ink: Ink) -> tuple[tuple[int, ...], ...]:
     matched: dict[int, tuple[int, ...]] = {}  # token -> symbols
     for token, symbol in _by_mathml(classes, ink, symbols):
         matched[token] = (symbol,)
-    _by_place(tokens, classes, ink, symbols, matched)
-    _by_spelling(tokens, classes, ink, symbols, matched)
+    places, boxes = layout(tokens), _boxes(ink)
+    _by_place(classes, symbols, matched, places, boxes)
+    _untangle(classes, matched, places, boxes)
+    _by_spelling(classes, symbols, matched)
     return tuple(
         tuple(sorted({i for s in matched.get(t, ()) for i in ink.symbols[s].strokes})) for t in range(len(tokens))
     )
@@ -94,11 +101,11 @@ def common_subsequence(left: Sequence[object], right: Sequence[object]) -> list[
 
 
 def _by_place(
-    tokens: Sequence[str],
     classes: Sequence[str | None],
-    ink: Ink,
     symbols: Sequence[str],
     matched: dict[int, tuple[int, ...]],
+    places: np.ndarray,  # (T, 3)
+    boxes: np.ndarray,  # (S, 3)
 ) -> None:
     """Add to `matched` the tokens left over, each with the nearest free symbol of its class."""
     groups = _free(classes, symbols, matched)
@@ -108,14 +115,12 @@ def _by_place(
     # What has one candidate only is sure whatever its place, and helps to place the rest.
     known += [(ts[0], ss[0]) for ts, ss in groups.values() if len(ts) == len(ss) == 1]
     groups = {c: (ts, ss) for c, (ts, ss) in groups.items() if not len(ts) == len(ss) == 1}
-    places = layout(tokens)  # (T, 2)
-    centres = _centres(ink)  # (S, 2)
     pairs: list[tuple[int, int]] = []
     for _ in range(_ROUNDS if groups else 0):
-        fitted = _fit(places, centres, known + pairs, classes)
+        fitted = _fit(places, boxes, known + pairs, classes)
         pairs = []
         for ts, ss in groups.values():
-            distance = np.hypot(*(fitted[ts][:, None] - centres[ss][None]).transpose(2, 0, 1))  # (tokens, symbols)
+            distance = np.hypot(*(fitted[ts][:, None] - boxes[ss, :2][None]).transpose(2, 0, 1))  # (tokens, symbols)
             for _ in range(min(len(ts), len(ss))):
                 a, b = np.unravel_index(distance.argmin(), distance.shape)
                 pairs.append((ts[a], ss[b]))
@@ -124,13 +129,62 @@ def _by_place(
         matched[token] = (symbol,)
 
 
-def _by_spelling(
-    tokens: Sequence[str],
+def _untangle(
     classes: Sequence[str | None],
-    ink: Ink,
-    symbols: Sequence[str],
     matched: dict[int, tuple[int, ...]],
+    places: np.ndarray,  # (T, 3)
+    boxes: np.ndarray,  # (S, 3)
 ) -> None:
+    """Exchange the symbols of two equal tokens where that puts the neighbourhood in order.
+
+    Ids may be wrong (a file that names the minus as the bar of the fraction), and places are only rough. What is
+    reliable is on which side of each other neighbours stand.
+    """
+    order = sorted(matched)
+    if len({classes[t] for t in order}) == len(order):
+        return
+    at = places[order]  # (k, 3)
+    want = at[None] - at[:, None]  # (k, k, 3) from row to column
+    rank = np.arange(len(order))
+    near = np.abs(rank[:, None] - rank) <= _NEIGHBOURS
+    names = np.array([classes[t] for t in order])
+    # On which side: left or right if the widths do not overlap; above or below; wider or narrower, of equal tokens.
+    clear = np.stack(
+        [
+            near & (np.abs(want[..., 0]) > np.maximum(at[None, :, 2], at[:, None, 2]) / 2),
+            near & (np.abs(want[..., 1]) > _CLEAR),
+            (names[:, None] == names) & (np.abs(want[..., 2]) > 2 * _CLEAR),
+        ],
+        axis=-1,
+    )
+    side = np.sign(want) * clear
+    extent = max(float(np.ptp(at[:, :2], axis=0).max()), 1.0)
+    unit = max(float(np.ptp(boxes[:, :2], axis=0).max()) / extent, 1e-9)
+
+    def disorder(now: np.ndarray) -> np.ndarray:
+        """(k,) by how much each token stands on the wrong side of its neighbours."""
+        have = (now[None] - now[:, None]) / unit
+        return np.minimum(np.maximum(-side * have, 0.0), 1.0).sum(axis=(1, 2))
+
+    now = boxes[[matched[t][0] for t in order]]  # (k, 3)
+    for _ in range(len(order)):
+        cost = disorder(now)
+        best, swap = _GAIN, (-1, -1)
+        for a in np.flatnonzero(cost > _GAIN / 2).tolist():
+            for b in np.flatnonzero(names == names[a]).tolist():
+                trial = now.copy()
+                trial[[a, b]] = now[[b, a]]
+                gain = float(cost.sum() - disorder(trial).sum())
+                if gain > best:
+                    best, swap = gain, (a, b)
+        a, b = swap
+        if a < 0:
+            return
+        now[[a, b]] = now[[b, a]]
+        matched[order[a]], matched[order[b]] = matched[order[b]], matched[order[a]]
+
+
+def _by_spelling(classes: Sequence[str | None], symbols: Sequence[str], matched: dict[int, tuple[int, ...]]) -> None:
     """Add to `matched` the tokens whose parts were segmented one by one: `\\ldots` as three dots."""
     for token, class_ in enumerate(classes):
         if class_ is None or token in matched or class_ not in SPELLINGS:
@@ -160,30 +214,31 @@ def _free(
     return {c: (tokens_of[c], symbols_of[c]) for c in tokens_of if c in symbols_of}
 
 
-def _centres(ink: Ink) -> np.ndarray:
-    """(S, 2) centres of the boxes of the symbols."""
-    centres = np.zeros((len(ink.symbols), 2))
+def _boxes(ink: Ink) -> np.ndarray:
+    """(S, 3) x and y of the centre of each symbol and its width."""
+    boxes = np.zeros((len(ink.symbols), 3))
     for s, symbol in enumerate(ink.symbols):
         points = np.concatenate([ink.strokes[i] for i in symbol.strokes])
-        centres[s] = (points.min(axis=0) + points.max(axis=0)) / 2
-    return centres
+        low, high = points.min(axis=0), points.max(axis=0)
+        boxes[s] = (*((low + high) / 2), high[0] - low[0])
+    return boxes
 
 
 def _fit(
-    places: np.ndarray, centres: np.ndarray, known: Sequence[tuple[int, int]], classes: Sequence[str | None]
+    places: np.ndarray, boxes: np.ndarray, known: Sequence[tuple[int, int]], classes: Sequence[str | None]
 ) -> np.ndarray:
     """(T, 2) the places moved onto the page: x and y each scaled and shifted to agree with the known pairs best.
 
     Without two pairs that differ, the extent of the layout is laid onto the extent of the ink.
     """
     inked = [t for t, class_ in enumerate(classes) if class_ is not None]
-    fitted = np.empty_like(places)
+    fitted = np.empty((len(places), 2))
     for axis in (0, 1):
         have = places[[t for t, _ in known], axis] if known else np.zeros(0)
-        want = centres[[s for _, s in known], axis] if known else np.zeros(0)
+        want = boxes[[s for _, s in known], axis] if known else np.zeros(0)
         if len(known) < 2 or np.ptp(have) < 1e-6:
             have = np.array([places[inked, axis].min(), places[inked, axis].max()])
-            want = np.array([centres[:, axis].min(), centres[:, axis].max()])
+            want = np.array([boxes[:, axis].min(), boxes[:, axis].max()])
         spread = np.ptp(have)
         slope = np.cov(have, want, bias=True)[0, 1] / have.var() if spread > 1e-6 else 0.0
         fitted[:, axis] = want.mean() + max(slope, 0.0) * (places[:, axis] - have.mean())

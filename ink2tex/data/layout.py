@@ -18,31 +18,31 @@ _NARROW = frozenset([".", ",", "'", r"\prime", "!", "|", "1", "i", "l", r"\cdot"
 
 @dataclass
 class _Box:
-    """A laid out part: its tokens' centres relative to its left end and its axis, and how far it reaches."""
+    """A laid out part: (x, y, width) of its tokens relative to its left end and axis, and how far it reaches."""
 
     width: float = 0.0
     above: float = 0.5
     below: float = 0.5
-    centres: dict[int, tuple[float, float]] = field(default_factory=dict)
+    places: dict[int, tuple[float, float, float]] = field(default_factory=dict)
 
     def add(self, other: _Box, x: float, y: float, scale: float = 1.0) -> None:
         """Set `other` down with its left end at x and its axis at y (positive is down)."""
-        for token, (dx, dy) in other.centres.items():
-            self.centres[token] = (x + scale * dx, y + scale * dy)
+        for token, (dx, dy, width) in other.places.items():
+            self.places[token] = (x + scale * dx, y + scale * dy, scale * width)
         self.width = max(self.width, x + scale * other.width)
         self.above = max(self.above, scale * other.above - y)
         self.below = max(self.below, scale * other.below + y)
 
 
 def layout(tokens: Sequence[str]) -> np.ndarray:
-    """(T, 2) the centre of each token in units of a letter, y down; tokens without ink stand at the origin.
+    """(T, 3) x and y of the centre of each token and its width, in letters, y down; zeros for tokens without ink.
 
     Never fails: whatever does not follow the normal form is set like an ordinary symbol.
     """
     box, _ = _row(tokens, 0, len(tokens))
-    places = np.zeros((len(tokens), 2))
-    for token, centre in box.centres.items():
-        places[token] = centre
+    places = np.zeros((len(tokens), 3))
+    for token, place in box.places.items():
+        places[token] = place
     return places
 
 
@@ -66,7 +66,7 @@ def _atom(tokens: Sequence[str], i: int, end: int) -> tuple[_Box, int]:
         width = max(above.width, below.width, 1.0)
         box.add(above, (width - above.width) / 2, -above.below - 0.2)
         box.add(below, (width - below.width) / 2, below.above + 0.2)
-        box.centres[i] = (width / 2, 0.0)
+        box.places[i] = (width / 2, 0.0, width)
         after = i_below
     elif token == r"\sqrt":
         after = i + 1
@@ -78,12 +78,12 @@ def _atom(tokens: Sequence[str], i: int, end: int) -> tuple[_Box, int]:
             after = close + 1
         body, after = _group(tokens, after, end)
         box.add(body, x, 0.0)
-        box.centres[i] = (box.width / 2, 0.0)
+        box.places[i] = (box.width / 2, 0.0, box.width)
     elif token in ("_", "^", "{", "}", r"\limits"):
         box, after = (_Box(), i) if token in ("_", "^") else (_Box(), i + 1)
     else:
         box.width = 2.2 if token in _WIDE else 0.6 if token in _NARROW else 1.0
-        box.centres[i] = (box.width / 2, 0.0)
+        box.places[i] = (box.width / 2, 0.0, box.width)
         after = i + 1
     stacked = token in _STACKED
     if after < end and tokens[after] == r"\limits":
