@@ -115,7 +115,7 @@ class LengthLimit:
 
     least: int = 24
     per_pixel: float = 1 / 250
-    most: int = 200
+    most: int = 300
 
     def __call__(self, height: int, width: int) -> int:
         """The limit for a bitmap of this size."""

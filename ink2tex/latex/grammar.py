@@ -27,27 +27,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ink2tex.errors import DataError
+from ink2tex.latex.tokens import ACCENTS, FRACTIONS
 from ink2tex.vocabulary import EOS_TOKEN, SOS_TOKEN, Direction, Vocabulary
 
-#: Commands and the number of `{…}` groups that they take; those that are not in CROHME serve other vocabularies.
+#: Commands and the number of `{…}` groups that they take; accents are not in CROHME but in other vocabularies.
 ARGUMENTS: Final[dict[str, int]] = {
     r"\sqrt": 1,
-    r"\frac": 2,
-    r"\dfrac": 2,
-    r"\tfrac": 2,
-    r"\binom": 2,
-    r"\overline": 1,
-    r"\underline": 1,
-    r"\hat": 1,
-    r"\widehat": 1,
-    r"\bar": 1,
-    r"\vec": 1,
-    r"\overrightarrow": 1,
-    r"\dot": 1,
-    r"\ddot": 1,
-    r"\tilde": 1,
-    r"\mathrm": 1,
-    r"\mathbb": 1,
+    **dict.fromkeys(FRACTIONS, 2),
+    **dict.fromkeys(ACCENTS, 1),
 }
 
 #: Operators that `\limits` may follow.
