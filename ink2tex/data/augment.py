@@ -16,9 +16,9 @@ from ink2tex.data.recombine import Limits, Recombiner
 from ink2tex.data.sample import Sample
 from ink2tex.data.symbols import SymbolBank
 from ink2tex.errors import RecipeError
+from ink2tex.raster import OFFICIAL
 from ink2tex.vocabulary import Vocabulary
 
-OFFICIAL_THICKNESS = 3.0  # px, the strokes of the published bitmaps
 _WAVES = 4  # of which the elastic distortion is the sum
 _PROBABILITIES = ("swap", "substitute", "substitute_symbol", "cut", "replace", "join", "wrap", "smooth")
 _SPREADS = ("aspect", "shear", "rotation", "elastic", "shift_symbol", "scale_symbol", "rotate_symbol", "noise")
@@ -51,7 +51,7 @@ class AugmentSettings:
     noise: float = 0.0
     smooth: float = 0.0
     #: Range of the thickness of the strokes, in pixels.
-    thickness: tuple[float, float] = (OFFICIAL_THICKNESS, OFFICIAL_THICKNESS)
+    thickness: tuple[float, float] = (OFFICIAL.thickness, OFFICIAL.thickness)
 
     #: Probability for each symbol to be written by another hand.
     swap: float = 0.0
@@ -70,10 +70,12 @@ class AugmentSettings:
     max_height: float = 240.0
 
     def __post_init__(self) -> None:
-        for name in ("scale", "thickness"):
+        for name, least, most in (("scale", 0.1, 10.0), ("thickness", 1.0, 64.0)):
             value = getattr(self, name)
-            if not isinstance(value, Sequence) or len(value) != 2 or not 0.0 < value[0] <= value[1]:
-                raise RecipeError(f"augmentation: {name} is a range [low, high] above 0, not {value!r}")
+            if not isinstance(value, Sequence) or len(value) != 2 or not least <= value[0] <= value[1] <= most:
+                raise RecipeError(
+                    f"augmentation: {name} is a range [low, high] within {least:g} and {most:g}, not {value!r}"
+                )
             object.__setattr__(self, name, (float(value[0]), float(value[1])))
         for name in _PROBABILITIES:
             if not 0.0 <= getattr(self, name) <= 1.0:
@@ -126,7 +128,7 @@ class Augmenter:
         """A variation of sample `index`, and the thickness of the strokes to draw it with."""
         sample, settings = self.samples[index], self.settings
         thickness = float(rng.uniform(*settings.thickness))
-        if settings.is_off or not sample.strokes:
+        if settings.is_off or sample.strokes is None or not any(map(len, sample.strokes)):
             return sample, thickness
         placed = self._placed[index]
         if placed is None:

@@ -198,6 +198,8 @@ class Recombiner:
     def _parentheses(
         self, inner: Placed, size: float, axis: float, room: int, rng: np.random.Generator
     ) -> Placed | None:
+        if _is_fenced(inner):
+            return None
         # Round ones are by far the most frequent, so they come first and most often.
         which = 0 if rng.random() < 0.6 else int(rng.integers(len(self._fences)))
         box = inner.box
@@ -221,8 +223,12 @@ class Recombiner:
         self, role: Role, inner: Placed, size: float, axis: float, room: int, rng: np.random.Generator
     ) -> Placed | None:
         base: Placed | None = inner
-        if len(inner.tokens) > 1 or (inner.tokens[0] not in NAMES and not inner.tokens[0].isdigit()):
-            if role is Role.SUB or not self._fences:
+        is_name = len(inner.tokens) == 1 and inner.tokens[0] in NAMES
+        if role is Role.SUB and not is_name:
+            return None
+        is_number = all(token.isdigit() for token in inner.tokens)
+        if not is_name and not is_number and not (_is_fenced(inner) and not inner.tree.items[-1].parts):
+            if not self._fences:
                 return None
             base = self._parentheses(inner, size, axis, room, rng)
         script = self._piece(role, min(room, _ROOM[role]), rng)
@@ -377,6 +383,11 @@ def _is_operand(tokens: Sequence[str], step: Step) -> bool:
     if (first > 0 and tokens[items[0].head] in _SIGNS) or _has_relation(tokens, items):
         return False
     return _is_sound(tokens, items)
+
+
+def _is_fenced(placed: Placed) -> bool:
+    """Whether one pair of brackets is around all of it."""
+    return (0, len(placed.tree.items) - 1) in (fences(placed.tokens, placed.tree.items) or ())
 
 
 def _has_relation(tokens: Sequence[str], items: Sequence[Item]) -> bool:
