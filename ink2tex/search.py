@@ -226,7 +226,7 @@ class _Beams:
     def _best(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The `beam` best continuations of each image among totals (N, K): parent rows, tokens, totals.
 
-        Ordered by image, then best first; equal ones in the order of rows and ids.
+        Ordered by image, then best first.
         """
         n, k = totals.shape
         beam = self.options.beam

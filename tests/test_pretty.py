@@ -26,6 +26,7 @@ from ink2tex.latex.pretty import pretty, to_mathml
         (r"\sum _ { n = - 1 } ^ { \infty } ( a _ { i , j } )", r"\sum_{n=-1}^{\infty} (a_{i,j})"),
         (r"\lim _ { x \rightarrow 0 } x", r"\lim_{x \rightarrow 0} x"),
         (r"\int \limits _ { 0 } ^ { 1 } x d x", r"\int\limits_{0}^{1} xdx"),
+        (r"x ^ { \frac { n + 1 } { 2 } } + 1", r"x^{\frac{n+1}{2}} + 1"),
         (r"\int - x", r"\int -x"),
         ("f ( x , y ) = 1 , 0 0 0", "f(x, y) = 1,000"),
         (r"\sqrt [ 3 ] { x }", r"\sqrt[3]{x}"),

@@ -230,11 +230,10 @@ class Grammar:
         )  # (keys, K)
         possible = change < _IMPOSSIBLE // 2
         # A token costs one of the budget and may raise what is needed after it; beyond `_roomy` to spare,
-        # everything fits. The end mark costs nothing.
+        # everything fits.
         self._roomy = int(change[possible].max()) + 1
         slack = np.arange(self._roomy + 1)
         self._masks = possible[:, None, :] & (change[:, None, :] + 1 <= slack[None, :, None])  # (keys, slack, K)
-        self._masks[:, :, direction.end] = possible[:, direction.end, None]
 
     def masks(self, states: Sequence[GrammarState], budgets: Sequence[int] | None = None) -> np.ndarray:
         """Which tokens may come next in each state, (N, K) bool.
