@@ -1,0 +1,346 @@
+"""A training run: a folder, a recipe, and a loop that survives being killed.
+
+The run advances in legs of `save_every` steps. After each leg everything that the next one depends on is written
+to `state.pt` (to a temporary file first, then renamed), so a kill at any moment loses at most one leg, and starting
+the same command again goes on from there. Batches and dropout are functions of the position alone: a resumed run
+computes what an uninterrupted one computes.
+
+The folder holds `recipe.yaml`, `state.pt`, `best-*.safetensors` (averaged weights, by validation WER), `train.csv`,
+`valid.csv` and TensorBoard files.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+import torch.distributed
+import yaml
+from lightning.pytorch.callbacks import Callback
+
+from ink2tex.data.batches import Batch, BatchMaker, Plan
+from ink2tex.data.sample import Sample
+from ink2tex.errors import CheckpointError, RecipeError
+from ink2tex.metrics import Report, score
+from ink2tex.model.checkpoint import load_checkpoint, save_checkpoint
+from ink2tex.model.network import Network
+from ink2tex.training.console import Console
+from ink2tex.training.evaluation import read_samples_with
+from ink2tex.training.logs import Logs
+from ink2tex.training.recipe import Recipe, parse_recipe
+from ink2tex.training.system import System
+from ink2tex.vocabulary import Vocabulary
+
+STATE = "state.pt"
+
+
+class Legs:
+    """The batches of one process, leg after leg, from a position (epoch, step within it)."""
+
+    def __init__(self, maker: BatchMaker, process: int, length: int) -> None:
+        self.maker = maker
+        self.process = process
+        self.length = length
+        self.epoch = 0
+        self.offset = 0
+        self._plan: tuple[int, Plan] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        for _ in range(self.length):
+            plan = self._current()
+            batch = self.maker.draw(plan, self.offset, self.process)
+            self.offset += 1
+            if self.offset == len(plan):
+                self.epoch, self.offset = self.epoch + 1, 0
+            yield batch
+
+    def __len__(self) -> int:
+        return self.length
+
+    def _current(self) -> Plan:
+        if self._plan is None or self._plan[0] != self.epoch:
+            plan = self.maker.plan(self.epoch)
+            if not len(plan):
+                raise RecipeError("no sample is left to train on: 'max_pixels' or 'max_tokens' leaves all of them out")
+            self._plan = (self.epoch, plan)
+        return self._plan[1]
+
+    def steps_of_epoch(self) -> int:
+        """Steps of the epoch under way."""
+        return len(self._current())
+
+
+class Keeper(Callback):
+    """Saves, validates, logs and ends the run, at the end of every leg."""
+
+    def __init__(
+        self, folder: Path, legs: Legs, valid: Sequence[Sample], console: Console, minutes: float | None
+    ) -> None:
+        self.folder = folder
+        self.legs = legs
+        self.valid = valid
+        self.console = console
+        self.minutes = minutes
+        self.logs: Logs | None = None
+        self.seconds = 0.0  # spent in earlier sittings
+        self.images = 0
+        self.validated_at = 0
+        self.validated_epoch = 0
+        self.best: list[tuple[float, str]] = []  # WER and file name, best first
+        self._began = time.monotonic()
+        self._mark = (time.monotonic(), 0)
+
+    # -- the course of a run -------------------------------------------------------------------------------------
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        system = _system(pl_module)
+        path = self.folder / STATE
+        if path.is_file():
+            self._restore(system, trainer, path)
+        if trainer.is_global_zero:
+            self.logs = Logs(self.folder, system.step)
+            self.console.begin(system.step, system.recipe.schedule.steps, self.minutes)
+        self._began = time.monotonic()
+        self._mark = (self._began, self.images)
+
+    def on_train_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: lightning.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
+    ) -> None:
+        system = _system(pl_module)
+        self.images += len(batch.uids) * trainer.world_size
+        elapsed = time.monotonic() - self._mark[0]
+        speed = (self.images - self._mark[1]) / max(elapsed, 1e-6)
+        if trainer.is_global_zero:
+            self.console.step(system.step, self._epochs(), system.parts, system.rate.at(system.step), speed)
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        system = _system(pl_module)
+        now = time.monotonic()
+        speed = (self.images - self._mark[1]) / max(now - self._mark[0], 1e-6)
+        if self.logs is not None:
+            values = {"epoch": round(self._epochs(), 3), **system.parts, "rate": system.rate.at(system.step)}
+            self.logs.add("train", system.step, {**values, "images_per_second": round(speed, 2)})
+        # Process 0's clock decides, or processes could disagree on what comes next.
+        ended = system.rate.ended(system.step) or trainer.strategy.broadcast(self._out_of_time())
+        if self.valid and (self._validation_due(system) or (ended and self.validated_at != system.step)):
+            self._validate(trainer, system)
+            ended = ended or system.rate.ended(system.step)
+        self._save(trainer, system)
+        self._mark = (time.monotonic(), self.images)
+        trainer.should_stop = trainer.should_stop or ended
+
+    def _epochs(self) -> float:
+        return self.legs.epoch + self.legs.offset / max(1, self.legs.steps_of_epoch())
+
+    def _out_of_time(self) -> bool:
+        return self.minutes is not None and time.monotonic() - self._began > 60 * self.minutes
+
+    # -- validation ----------------------------------------------------------------------------------------------
+
+    def _validation_due(self, system: System) -> bool:
+        every = system.recipe.run.validate_every
+        if every:
+            return system.step - self.validated_at >= every
+        return self.legs.epoch > self.validated_epoch
+
+    def _validate(self, trainer: lightning.Trainer, system: System) -> None:
+        report = self._read(trainer, system)
+        self.validated_at, self.validated_epoch = system.step, self.legs.epoch
+        system.rate.observe(report.wer)
+        if not trainer.is_global_zero:
+            return
+        values = {
+            "epoch": round(self._epochs(), 3),
+            "hours": round(self._hours(), 4),
+            "images": self.images,
+            "wer": report.wer,
+            "exprate": report.exprate,
+            "le1": report.le1,
+            "le2": report.le2,
+        }
+        if self.logs is not None:
+            self.logs.add("valid", system.step, values)
+        self.console.validated(system.step, values)
+        name = f"best-{system.step:07d}.safetensors"
+        best = sorted([*self.best, (report.wer, name)])[: system.recipe.run.keep]
+        if any(kept == name for _, kept in best):
+            save_checkpoint(system.validated, self.folder / name, {"step": system.step, **values})
+        for _, old in set(self.best) - set(best):
+            (self.folder / old).unlink(missing_ok=True)
+        self.best = best
+
+    def _read(self, trainer: lightning.Trainer, system: System) -> Report:
+        """Greedy decoding by the network's first branch; processes share the samples."""
+        mine = self.valid[trainer.global_rank :: trainer.world_size]
+        was_training = system.network.training
+        read = read_samples_with(system.validated, mine, decode=system.network.directions[0].value)
+        system.network.train(was_training)
+        if trainer.world_size > 1:
+            gathered: list[dict[str, list[str]]] = [{} for _ in range(trainer.world_size)]
+            torch.distributed.all_gather_object(gathered, read)
+            read = {uid: tokens for part in gathered for uid, tokens in part.items()}
+        return score(read, {sample.uid: sample.tokens for sample in self.valid})
+
+    def _hours(self) -> float:
+        return (self.seconds + time.monotonic() - self._began) / 3600
+
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def _save(self, trainer: lightning.Trainer, system: System) -> None:
+        if not trainer.is_global_zero:
+            return
+        state = {
+            "step": system.step,
+            "epoch": self.legs.epoch,
+            "offset": self.legs.offset,
+            "network": system.network.state_dict(),
+            "average": system.averager.network.state_dict() if system.averager is not None else {},
+            "cells": system.cells.state_dict() if system.cells is not None else {},
+            "optimiser": trainer.optimizers[0].state_dict(),
+            "rate": system.rate.state(),
+            "hours": self._hours(),
+            "images": self.images,
+            "validated": [self.validated_at, self.validated_epoch],
+            "best": [[wer, name] for wer, name in self.best],
+        }
+        temporary = self.folder / (STATE + ".part")
+        torch.save(state, temporary)
+        os.replace(temporary, self.folder / STATE)
+
+    def _restore(self, system: System, trainer: lightning.Trainer, path: Path) -> None:
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise CheckpointError(
+                f"{path}: the saved state of the run cannot be read ({reason}); move it away to start again, or start "
+                "a new run from its best-*.safetensors with --from"
+            ) from None
+        system.network.load_state_dict(state["network"])
+        if system.averager is not None:
+            system.averager.network.load_state_dict(state["average"] or state["network"])
+        if system.cells is not None and state["cells"]:
+            system.cells.load_state_dict(state["cells"])
+        trainer.optimizers[0].load_state_dict(state["optimiser"])
+        system.rate.restore(state["rate"])
+        system.step = state["step"]
+        self.legs.epoch, self.legs.offset = state["epoch"], state["offset"]
+        self.seconds, self.images = state["hours"] * 3600, state["images"]
+        self.validated_at, self.validated_epoch = state["validated"]
+        self.best = [(wer, name) for wer, name in state["best"]]
+
+
+def _system(module: lightning.LightningModule) -> System:
+    assert isinstance(module, System)
+    return module
+
+
+class _Leg(torch.utils.data.IterableDataset):
+    """The legs as Lightning takes them: a new iteration is a new leg."""
+
+    def __init__(self, legs: Legs) -> None:
+        self.legs = legs
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.legs)
+
+    def __len__(self) -> int:
+        return len(self.legs)
+
+
+def train(
+    recipe: Recipe,
+    samples: Sequence[Sample],
+    valid: Sequence[Sample],
+    folder: str | Path,
+    vocabulary: Vocabulary | None = None,
+    start_from: str | Path | None = None,
+    minutes: float | None = None,
+) -> Network:
+    """Train, or go on training, in `folder`; the network that validation reads with is returned.
+
+    Under `torchrun` (or `ink2tex train --processes N`) every process calls this with the same arguments.
+    """
+    folder = Path(folder)
+    process = int(os.environ.get("RANK", "0"))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    vocabulary = vocabulary or Vocabulary()
+    console = Console(quiet=process > 0)
+    folder.mkdir(parents=True, exist_ok=True)
+    _note_recipe(folder, recipe, console, process)
+    lightning.seed_everything(recipe.seed, verbose=False)
+    network = Network(recipe.network, vocabulary).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if start_from is not None and not (folder / STATE).is_file():
+        _start_from(network, start_from)
+    system = System(network, recipe)
+    maker = BatchMaker(
+        samples, vocabulary, recipe.batch, recipe.augment, recipe.network.input_scale, recipe.seed, processes
+    )
+    legs = Legs(maker, process, recipe.run.save_every)
+    keeper = Keeper(folder, legs, valid, console, minutes)
+    loader = torch.utils.data.DataLoader(_Leg(legs), batch_size=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            devices=local,
+            num_nodes=max(1, processes // local),
+            strategy="ddp" if processes > 1 else "auto",
+            max_epochs=-1,
+            gradient_clip_val=recipe.optimiser.clip or None,
+            callbacks=[keeper],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+        )
+        try:
+            trainer.fit(system, loader)
+        finally:
+            console.end()
+    return system.validated
+
+
+def _note_recipe(folder: Path, recipe: Recipe, console: Console, process: int) -> None:
+    """Keep the recipe with the run; a resumed run may change anything but the network."""
+    path = folder / "recipe.yaml"
+    if path.is_file() and (folder / STATE).is_file():
+        before = parse_recipe(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
+        changes = before.changes(recipe)
+        if before.network != recipe.network:
+            wrong = [change for change in changes if change.startswith("network.")]
+            raise RecipeError(
+                f"{folder} holds a run of another network ({'; '.join(wrong)}); "
+                "give another folder, or begin there with --from and a checkpoint"
+            )
+        for change in changes:
+            console.say(f"the recipe has changed since the last sitting: {change}")
+    if process == 0:
+        path.write_text(yaml.safe_dump(recipe.to_mapping(), sort_keys=False), encoding="utf-8")
+
+
+def _start_from(network: Network, path: str | Path) -> None:
+    """Take over every weight of the checkpoint at `path` that has the same name and shape."""
+    other, _ = load_checkpoint(path)
+    if other.vocabulary != network.vocabulary:
+        raise CheckpointError(f"{path}: has another vocabulary than the data; train from the start instead")
+    own, theirs = network.state_dict(), other.state_dict()
+    fitting = {name: value for name, value in theirs.items() if name in own and own[name].shape == value.shape}
+    if not fitting:
+        raise CheckpointError(f"{path}: not a single weight fits the network of the recipe")
+    network.load_state_dict(fitting, strict=False)
