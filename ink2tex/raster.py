@@ -33,8 +33,10 @@ FLAT: Final = 0.1
 #: The mean height counts as at least this part of the median stroke size (the longer side). Every expression of
 #: CROHME is above it; a lone minus or fraction bar, which has hardly any height, is kept from being blown up.
 LEAST_HEIGHT: Final = 0.25
-#: `official_scale` keeps the ink within this many pixels (the largest CROHME expression is 2,000 px wide).
+#: `official_scale` keeps the ink within this many pixels (the largest CROHME expression is 2,000 px wide), and
+#: within so many for each stroke and one more (the most spacious has 128): for ink that is hardly more than dots.
 MAX_EXTENT: Final = 3000.0
+MAX_EXTENT_PER_STROKE: Final = 130.0
 #: `rasterise` refuses to draw bitmaps with more pixels than this.
 MAX_PIXELS: Final = 40_000_000
 #: Sub-pixels per pixel and axis of anti-aliased drawing.
@@ -83,7 +85,7 @@ def official_scale(strokes: Sequence[np.ndarray]) -> float:
         height = math.floor(height)
     longer = sizes.max(axis=1)
     height = max(height, LEAST_HEIGHT * float(np.median(longer))) or LEAST_HEIGHT * float(longer.max())
-    largest = MAX_EXTENT / extent
+    largest = min(MAX_EXTENT, MAX_EXTENT_PER_STROKE * (len(strokes) + 1)) / extent
     return min(STROKE_HEIGHT / height, largest) if height > 0 else largest
 
 
