@@ -25,7 +25,7 @@ _ROUNDS = 4
 #: on which side of each other they are, and by how much an exchange has to lessen the disorder.
 _NEIGHBOURS = 5
 _CLEAR = 0.3
-_GAIN = 1.0
+_GAIN = 0.5
 
 
 def align(tokens: Sequence[str], ink: Ink) -> tuple[tuple[int, ...], ...]:

@@ -10,7 +10,18 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ink2tex.errors import LatexError
-from ink2tex.latex.tokens import ACCENTS, FONTS, FRACTIONS, INVISIBLE, SYMBOL_COMMANDS, SYNONYMS, Lexeme, excerpt, lex
+from ink2tex.latex.tokens import (
+    ACCENTS,
+    FONTS,
+    FRACTIONS,
+    FUNCTIONS,
+    INVISIBLE,
+    SYMBOL_COMMANDS,
+    SYNONYMS,
+    Lexeme,
+    excerpt,
+    lex,
+)
 
 #: Deeper than any expression that a person writes, and far from exhausting the stack.
 MAX_DEPTH = 100
@@ -53,9 +64,7 @@ class _Parser:
 
     def _sequence(self, end: str | None) -> list[str]:
         """Everything up to `end` (`}`, `]`, or None: the end of the text), which is consumed."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            self._fail(f"nested more than {MAX_DEPTH} deep")
+        self._descend()
         opened = self.lexemes[self.position - 1] if end and self.position else None
         tokens: list[str] = []
         while (text := self._peek()) != end:
@@ -75,10 +84,14 @@ class _Parser:
         """An atom with its scripts, subscript first."""
         tokens = [] if self._peek() in ("_", "^") else self._atom()
         limits = False
+        primes: list[str] = []
         scripts: dict[str, list[str]] = {}
-        while (text := self._peek()) in ("_", "^", r"\limits"):
+        primable = tokens[-1:] not in ([], ["'"], [r"\prime"])
+        while (text := self._peek()) in ("_", "^", r"\limits") or (text == "'" and primable):
             self._next()
-            if text == r"\limits":
+            if text == "'":  # TeX reads `f'` as `f^{\prime}`, and `f'^2` as one superscript
+                primes.append(r"\prime")
+            elif text == r"\limits":
                 limits = tokens[-1:] == [r"\int"]
             elif text in scripts:
                 self.position -= 1
@@ -88,6 +101,8 @@ class _Parser:
                 scripts[text] = self._argument(text)
         if limits and scripts:
             tokens.append(r"\limits")
+        if primes:
+            scripts["^"] = primes + scripts.get("^", [])
         for mark in ("_", "^"):
             if scripts.get(mark):
                 tokens += [mark, "{", *scripts[mark], "}"]
@@ -97,7 +112,19 @@ class _Parser:
         """What a command or a script applies to: a group in braces or a single atom."""
         if self._peek() in (None, "}", "]", "_", "^", "&", r"\over", r"\right"):
             self._fail(f"{of!r} needs something in braces behind it")
-        return self._atom()
+        return self._inner()
+
+    def _inner(self) -> list[str]:
+        """An atom that belongs to a command before it."""
+        self._descend()
+        tokens = self._atom()
+        self.depth -= 1
+        return tokens
+
+    def _descend(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self._fail(f"nested more than {MAX_DEPTH} deep")
 
     def _atom(self) -> list[str]:
         """A symbol, a group, or a command with its arguments."""
@@ -114,14 +141,16 @@ class _Parser:
                 index = ["[", *self._sequence("]"), "]"]
             return [r"\sqrt", *index, "{", *self._argument(text), "}"]
         if text in FONTS:
-            return self._argument(text)
+            inside = self._argument(text)
+            command = "\\" + "".join(inside)
+            return [command] if command in FUNCTIONS else inside
         if text in ACCENTS:
             return [text, "{", *self._argument(text), "}"]
         if text in (r"\left", r"\right"):
             if self._peek() == ".":
                 self._next()  # the delimiter that is not there
                 return []
-            return self._atom() if self._peek() else self._fail(f"{text!r} needs a bracket behind it")
+            return self._inner() if self._peek() else self._fail(f"{text!r} needs a bracket behind it")
         if text in SYNONYMS:
             return list(SYNONYMS[text])
         if text in SYMBOL_COMMANDS or (text[0] != "\\" and text not in "}&"):

@@ -96,17 +96,29 @@ OTHER_SYMBOLS: Final = _words(
     \prec \succ \perp \angle \triangle \models \vdash \leftarrow \Leftarrow \Rightarrow \leftrightarrow
     \Leftrightarrow \iff \implies \mapsto \hookrightarrow \uparrow \downarrow \rightharpoonup \rightleftharpoons
     \langle \rangle \lceil \rceil \lfloor \rfloor \backslash \hbar \ell \Re \Im \aleph \wp \vdots \ddots \square
-    \cot \sec \csc \arcsin \arccos \arctan \sinh \cosh \tanh \coth \ln \lg \exp \min \max \sup \inf \limsup \liminf
-    \det \dim \ker \deg \gcd \arg \hom \Pr \% \& \# \_ \top \bot \therefore \because
+    \% \& \# \_ \top \bot \therefore \because
+    """
+)
+
+#: Functions, which a font command may spell out: `\\mathrm{sin}`.
+FUNCTIONS: Final = _words(
+    r"""
+    \sin \cos \tan \log \lim \cot \sec \csc \arcsin \arccos \arctan \sinh \cosh \tanh \coth \ln \lg \exp \min
+    \max \sup \inf \limsup \liminf \det \dim \ker \deg \gcd \arg \hom \Pr
     """
 )
 
 #: Every command that stands for itself.
-SYMBOL_COMMANDS: Final = OTHER_SYMBOLS | {s for s in CROHME_SYMBOLS if s[0] == "\\"} - {
-    r"\frac",
-    r"\sqrt",
-    r"\limits",
-}
+SYMBOL_COMMANDS: Final = (
+    OTHER_SYMBOLS
+    | FUNCTIONS
+    | {s for s in CROHME_SYMBOLS if s[0] == "\\"}
+    - {
+        r"\frac",
+        r"\sqrt",
+        r"\limits",
+    }
+)
 
 _KNOWN: Final = (
     INVISIBLE
@@ -115,7 +127,7 @@ _KNOWN: Final = (
     | ACCENTS
     | SYMBOL_COMMANDS
     | frozenset(SYNONYMS)
-    | {r"\sqrt", r"\limits", r"\left", r"\right", r"\over", r"\vtop", r"\bmod", r"\pmod"}
+    | {r"\sqrt", r"\limits", r"\left", r"\right", r"\over"}
 )
 
 _TOKEN: Final = re.compile(r"\s+|(\\[A-Za-z]+\*?|\\.|[^\\])", re.DOTALL)
