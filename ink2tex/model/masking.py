@@ -52,7 +52,7 @@ class _NormRelu(torch.autograd.Function):
         count = rows.sum()
         mean = (rows @ x) / count  # (C,)
         centred = (x - mean).mul_(rows[:, None])  # zero on the padding
-        var = torch.einsum("nc,nc->c", centred, centred) / count
+        var = centred.square().sum(0) / count
         inverse = (var + eps).rsqrt()
         y = torch.addcmul(bias * rows[:, None], centred, weight * inverse)
         if relu:
@@ -68,7 +68,7 @@ class _NormRelu(torch.autograd.Function):
         centred, weight, inverse, rows, y = ctx.saved_tensors
         grad = grad * (y > 0) if ctx.relu else grad * rows[:, None]
         grad_bias = grad.sum(0)
-        dot = torch.einsum("nc,nc->c", grad, centred)  # Σ g (x - mean)
+        dot = (grad * centred).sum(0)  # Σ g (x - mean)
         grad_x = torch.addcmul(grad, centred, -(dot * inverse.square() / ctx.count))
         grad_x.sub_(rows[:, None] * (grad_bias / ctx.count)).mul_(weight * inverse)
         return grad_x, dot * inverse, grad_bias, None, None, None
