@@ -53,7 +53,7 @@ def train(
     captions: Captions = None,
     valid: Annotated[Optional[Path], typer.Option(help="Data to validate on.")] = None,  # noqa: UP045
     valid_captions: Annotated[Optional[Path], typer.Option(help="Its caption file.")] = None,  # noqa: UP045
-    run: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run there is continued.")] = Path(
+    folder: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run there is continued.")] = Path(
         "runs/run"
     ),
     start_from: Annotated[
@@ -83,7 +83,7 @@ def train(
     words = _vocabulary(vocabulary)
     samples = read_samples(data, captions, vocabulary=words, cache=cache)
     judged = read_samples(valid, valid_captions, align=False, cache=cache) if valid is not None else []
-    run_training(settings, samples, judged, run, words, start_from, minutes)
+    run_training(settings, samples, judged, folder, words, start_from, minutes)
 
 
 @app.command()
