@@ -1,4 +1,4 @@
-"""Pictures on their way to the network: bitmaps in the official style (white ink 255 on black 0)."""
+"""The size at which a network reads official bitmaps (white ink 255 on black 0)."""
 
 from __future__ import annotations
 
