@@ -1,0 +1,172 @@
+"""How much ink lies on each pixel of a picture, whatever the light, the paper and the pen.
+
+The picture is compared with the paper around each pixel: what is left is 0 for paper and near 1 for black ink,
+for dark ink on light paper as for chalk on a board. The paper under the ink is found by a closing (the brightest
+of the surroundings, followed by the darkest of that): it follows the edge of a shadow or of the page exactly
+and swallows whatever is thicker than a pen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import cv2
+import numpy as np
+
+from ink2tex.errors import ImageError
+
+#: Long side of the small copy on which polarity and a first guess of the paper are found.
+_SMALL: Final = 640
+#: Contrast below which nothing is ink, and the multiple of the noise that ink has to exceed.
+_LEAST_INK: Final = 0.07
+_OVER_NOISE: Final = 5.0
+#: A pixel belongs to a stroke if it is this part as dark as ink; a stroke has a pixel as dark as the second.
+_LOW, _HIGH = 0.3, 0.5
+#: Edges of strokes lie where the darkness is half of that in the middle of the stroke.
+_EDGE: Final = 0.5
+
+
+class NoInkError(ImageError):
+    """A picture without anything written on it."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no ink on this picture; give one with an expression written on it")
+
+
+@dataclass(frozen=True, eq=False)
+class InkMap:
+    """Where ink lies on a picture of the same size."""
+
+    #: (H, W) float32, 0 for paper to 1 for black.
+    strength: np.ndarray
+    #: (H, W) uint8, 255 where there is ink.
+    mask: np.ndarray
+    #: How dark the ink is, and the standard deviation of the paper.
+    level: float
+    noise: float
+
+
+def is_light_on_dark(picture: np.ndarray) -> bool:
+    """Whether the writing is lighter than what it is written on."""
+    grey = grey_of(_shrink_to(picture, _SMALL))
+    rest = grey.astype(np.float32) - _surroundings(grey)
+    spread = 3 * 1.48 * float(np.median(np.abs(rest)))
+    light = float((np.maximum(rest - spread, 0) ** 2).sum())
+    dark = float((np.maximum(-rest - spread, 0) ** 2).sum())
+    return light > dark
+
+
+def rough_ink(picture: np.ndarray) -> InkMap:
+    """Dark ink on `picture` (uint8), compared with the median of wide surroundings: good enough to measure it."""
+    paper = np.stack([_surroundings(channel) for channel in _channels(_shrink_to(picture, _SMALL))], axis=-1)
+    return _separate(picture, paper)
+
+
+def fine_ink(picture: np.ndarray, stroke_width: float) -> InkMap:
+    """Dark ink on `picture` (uint8), written with strokes of about `stroke_width` px."""
+    scale = min(1.0, 2.5 / stroke_width)
+    small = _resize(picture, scale)
+    reach = 2 * round(3.5 * max(1.0, stroke_width * scale)) + 1
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (reach, reach))
+    small = cv2.medianBlur(small, 3) if min(small.shape[:2]) > 2 and stroke_width * scale > 2 else small
+    paper = cv2.morphologyEx(small, cv2.MORPH_CLOSE, kernel, borderType=cv2.BORDER_REPLICATE)
+    paper = cv2.GaussianBlur(paper, (0, 0), reach / 3, borderType=cv2.BORDER_REPLICATE)
+    return _separate(picture, paper, stroke_width)
+
+
+def grey_of(picture: np.ndarray) -> np.ndarray:
+    return picture if picture.ndim == 2 else cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+
+
+def stroke_width_of(mask: np.ndarray) -> float:
+    """The typical width in pixels of the strokes of a mask (uint8, 0 or 255)."""
+    distance = cv2.distanceTransform(mask, cv2.DIST_L2, 5)
+    ridge = distance[(distance >= cv2.dilate(distance, np.ones((3, 3), np.uint8))) & (mask > 0)]
+    return max(1.0, 2 * float(np.median(ridge)) - 0.6) if len(ridge) else 1.0
+
+
+def _separate(picture: np.ndarray, paper: np.ndarray, stroke_width: float | None = None) -> InkMap:
+    strength = _strength(picture, paper)
+    sample = strength[:: max(1, strength.shape[0] // 512), :: max(1, strength.shape[1] // 512)]
+    middle = float(np.median(sample))
+    noise = 1.48 * float(np.median(np.abs(sample - middle)))
+    strength -= middle
+    least = max(_LEAST_INK, _OVER_NOISE * noise)
+    inked = strength[strength > least]
+    if inked.size == 0:
+        raise NoInkError
+    level = float(np.quantile(inked, 0.95))
+    low = max(_LOW * level, min(least, 0.6 * level))
+    if stroke_width is None:
+        candidates = strength > low
+    else:
+        reach = 2 * round(stroke_width / 2) + 1
+        peak = cv2.dilate(strength, np.ones((reach, reach), np.uint8))
+        peak = cv2.blur(peak, (reach, reach))
+        candidates = (strength > low) & (strength > _EDGE * np.minimum(peak, level))
+    mask = _connected_to(candidates.astype(np.uint8), strength > max(_HIGH * level, low))
+    return InkMap(strength, mask, level, noise)
+
+
+def _connected_to(candidates: np.ndarray, sure: np.ndarray) -> np.ndarray:
+    """The connected parts of `candidates` that hold a `sure` pixel, as 255."""
+    count, labels = cv2.connectedComponents(candidates, connectivity=8)
+    keep = np.zeros(count, dtype=np.uint8)
+    keep[labels[sure]] = 255
+    keep[0] = 0
+    return keep[labels]
+
+
+def _strength(picture: np.ndarray, paper: np.ndarray) -> np.ndarray:
+    """(H, W) float32: how much darker than the paper, along the colour in which ink and paper differ most."""
+    height, width = picture.shape[:2]
+    if picture.ndim == 2:
+        return _darkness(picture, paper.reshape(paper.shape[:2]), (width, height))
+    parts = [_darkness(picture[..., c], paper[..., c], (width, height)) for c in range(3)]
+    step = max(1, int((height * width / 250_000) ** 0.5))
+    sample = np.stack([part[::step, ::step].ravel() for part in parts], axis=1)  # (n, 3)
+    total = sample.sum(axis=1)
+    strong = sample[total >= np.quantile(total, 0.99)]
+    direction = np.maximum(strong.mean(axis=0), 0)
+    if not direction.any():
+        direction = np.ones(3, np.float32)
+    # Black ink weighs the channels alike; red ink looks at green and blue.
+    weights = direction / float(direction.sum())
+    return (weights[0] * parts[0] + weights[1] * parts[1] + weights[2] * parts[2]).astype(np.float32)
+
+
+def _darkness(channel: np.ndarray, paper: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """1 − channel / paper, with the paper brought to the channel's size; negative where lighter than the paper."""
+    large = cv2.resize(paper.astype(np.float32), size, interpolation=cv2.INTER_LINEAR)
+    np.maximum(large, 8.0, out=large)  # in the dark, noise is no ink
+    return np.subtract(1.0, cv2.divide(channel.astype(np.float32), large))
+
+
+def _channels(picture: np.ndarray) -> list[np.ndarray]:
+    return [picture] if picture.ndim == 2 else [np.ascontiguousarray(picture[..., c]) for c in range(picture.shape[2])]
+
+
+def _surroundings(channel: np.ndarray) -> np.ndarray:
+    """The median of a window of about a third of the shorter side (at least 15 px)."""
+    reach = max(15, min(channel.shape) // 3) // 2
+    edge = cv2.copyMakeBorder(
+        channel,
+        reach,
+        reach,
+        reach,
+        reach,
+        cv2.BORDER_REFLECT_101 if min(channel.shape) > reach else cv2.BORDER_REPLICATE,
+    )
+    return cv2.medianBlur(edge, 2 * reach + 1)[reach:-reach, reach:-reach].astype(np.float32)
+
+
+def _shrink_to(picture: np.ndarray, side: int) -> np.ndarray:
+    return _resize(picture, min(1.0, side / max(picture.shape[:2])))
+
+
+def _resize(picture: np.ndarray, scale: float) -> np.ndarray:
+    if scale == 1.0:
+        return picture
+    size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
+    return cv2.resize(picture, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
