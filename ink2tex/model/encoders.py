@@ -8,8 +8,12 @@ alone and in company.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, cast
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ink2tex.model import masking
@@ -37,7 +41,7 @@ class ConvNorm(nn.Module):
 
 
 class DenseLayer(nn.Module):
-    """A bottleneck layer that appends `growth` channels to its input."""
+    """A bottleneck layer: from everything before it (1 × 1, then 3 × 3), `growth` new channels."""
 
     def __init__(self, inputs: int, growth: int, dropout: float) -> None:
         super().__init__()
@@ -48,23 +52,75 @@ class DenseLayer(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
-        new = self.bn2(self.conv2(self.bn1(self.conv1(x), mask)), mask)
-        if self.training and self.dropout:
-            new = F.dropout(new, self.dropout)
-        return torch.cat((x, new), dim=1)
+        return self.widened(self.conv1(x), mask)
+
+    def widened(self, x: Tensor, mask: Mask) -> Tensor:
+        """What follows the 1 × 1 convolution, whose output is `x`."""
+        new = self.bn2(self.conv2(self.bn1(x, mask)), mask)
+        return masking.dropout(new, self.dropout) if self.training else new
 
 
 class DenseBlock(nn.ModuleList):
-    """Dense layers in a row."""
+    """Dense layers in a row, each output appended to its input."""
 
     def __init__(self, inputs: int, layers: int, growth: int, dropout: float) -> None:
         super().__init__(DenseLayer(inputs + i * growth, growth, dropout) for i in range(layers))
         self.outputs = inputs + layers * growth
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
+        if torch.is_grad_enabled() and self.training:
+            return _Appended.apply(self, mask, x, *self.parameters())
         for layer in self:
-            x = layer(x, mask)
+            x = torch.cat((x, layer(x, mask)), dim=1)
         return x
+
+
+class _Appended(torch.autograd.Function):
+    """A dense block for training that never copies what earlier layers made.
+
+    Concatenating in every layer copies all channels so far, and backward adds all their gradients once more; at the
+    paper's size that is a quarter of the encoder. Here all layers write into one array of rows (N, C), the 1 × 1
+    convolutions are products with its first columns, and their gradients are accumulated in place by the product.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, block: DenseBlock, mask: Mask, x: Tensor, *parameters: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        columns = x.new_empty(b * h * w, block.outputs)
+        columns[:, :c] = x.permute(0, 2, 3, 1).reshape(-1, c)
+        ctx.block, ctx.inputs, ctx.parameters, ctx.graphs = block, c, parameters, []
+        for layer in cast(Iterable[DenseLayer], block):
+            made = columns[:, :c] @ layer.conv1.weight.flatten(1).t()
+            with torch.enable_grad():
+                wide = made.view(b, h, w, -1).permute(0, 3, 1, 2).requires_grad_()
+                new = layer.widened(wide, mask)
+            ctx.graphs.append((wide, new))
+            growth = new.shape[1]
+            columns[:, c : c + growth] = new.detach().permute(0, 2, 3, 1).reshape(-1, growth)
+            c += growth
+        ctx.columns = columns
+        return columns.view(b, h, w, -1).permute(0, 3, 1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        b, c, h, w = grad.shape
+        pull = grad.permute(0, 2, 3, 1).reshape(-1, c).clone()  # (N, C)
+        gradients: dict[int, Tensor] = {}
+        for layer, (wide, new) in zip(reversed(ctx.block), reversed(ctx.graphs), strict=True):
+            growth = new.shape[1]
+            own = pull[:, c - growth : c].reshape(b, h, w, growth).permute(0, 3, 1, 2)
+            c -= growth
+            inner = [p for p in layer.parameters() if p is not layer.conv1.weight]
+            back, *found = torch.autograd.grad(new, [wide, *inner], own)
+            gradients |= {id(p): g for p, g in zip(inner, found, strict=True)}
+            rows = back.permute(0, 2, 3, 1).reshape(-1, back.shape[1])
+            weight = layer.conv1.weight
+            gradients[id(weight)] = (rows.t() @ ctx.columns[:, :c]).view_as(weight)
+            pull[:, :c].addmm_(rows, weight.flatten(1))
+        ctx.graphs.clear()
+        start = pull[:, : ctx.inputs].reshape(b, h, w, -1).permute(0, 3, 1, 2)
+        return None, None, start, *(gradients[id(p)] for p in ctx.parameters)
 
 
 class Transition(nn.Module):
@@ -79,8 +135,8 @@ class Transition(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
         x = self.bn1(self.conv1(x), mask)
-        if self.training and self.dropout:
-            x = F.dropout(x, self.dropout)
+        if self.training:
+            x = masking.dropout(x, self.dropout)
         return masking.avg_pool(x, mask)
 
 

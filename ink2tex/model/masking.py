@@ -43,7 +43,11 @@ def max_pool(x: Tensor) -> Tensor:
 
 
 class _NormRelu(torch.autograd.Function):
-    """Batch norm over the unmasked cells, ReLU (optional) and mask in one, on rows (N, C)."""
+    """Batch norm over the unmasked cells, ReLU (optional) and mask in one, on rows (N, C).
+
+    Written out because it runs once for every convolution and is bound by memory: it passes over the rows as seldom
+    as torch's own operations allow.
+    """
 
     @staticmethod
     def forward(
@@ -51,27 +55,50 @@ class _NormRelu(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         count = rows.sum()
         mean = (rows @ x) / count  # (C,)
-        centred = (x - mean).mul_(rows[:, None])  # zero on the padding
-        var = centred.square().sum(0) / count
-        inverse = (var + eps).rsqrt()
-        y = torch.addcmul(bias * rows[:, None], centred, weight * inverse)
+        x = x - mean  # sums of centred values do not cancel
+        var = (rows @ x.square()) / count
+        y = torch.addcmul(bias, x, weight * (var + eps).rsqrt())
         if relu:
             y.clamp_min_(0)
-        ctx.save_for_backward(centred, weight, inverse, rows, y if relu else x.new_empty(0))
-        ctx.count, ctx.relu = count, relu
+        y.mul_(rows[:, None])
+        ctx.save_for_backward(x, weight, var, rows, y if relu else x.new_empty(0))
+        ctx.count, ctx.relu, ctx.eps = count, relu, eps
         ctx.mark_non_differentiable(mean, var)
         return y, mean, var
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        centred, weight, inverse, rows, y = ctx.saved_tensors
-        grad = grad * (y > 0) if ctx.relu else grad * rows[:, None]
+        x, weight, var, rows, y = ctx.saved_tensors
+        inverse = (var + ctx.eps).rsqrt()
+        if ctx.relu:  # y is 0 on the padding too
+            grad = torch.ops.aten.threshold_backward(grad, y, 0)
+        else:
+            grad = grad * rows[:, None]
         grad_bias = grad.sum(0)
-        dot = (grad * centred).sum(0)  # Σ g (x - mean)
-        grad_x = torch.addcmul(grad, centred, -(dot * inverse.square() / ctx.count))
-        grad_x.sub_(rows[:, None] * (grad_bias / ctx.count)).mul_(weight * inverse)
-        return grad_x, dot * inverse, grad_bias, None, None, None
+        dot = (grad * x).sum(0)
+        # slope·(g - Σg / count - x·inverse²·Σgx / count), x being centred and the last two on the image only
+        slope = weight * inverse
+        rest = torch.addcmul(slope * grad_bias / -ctx.count, x, slope * inverse.square() * dot / -ctx.count)
+        rest.mul_(rows[:, None])
+        return rest.addcmul_(grad, slope), dot * inverse, grad_bias, None, None, None
+
+
+def dropout(x: Tensor, share: float) -> Tensor:
+    """Dropout for training, with a share rounded to 256ths.
+
+    Torch draws one number for each element, which on a CPU costs as much as a convolution; here a draw of 64 bits
+    serves eight elements.
+    """
+    dropped = round(share * 256)
+    if dropped == 0:
+        return x
+    draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+    kept = (draws.view(torch.uint8)[: x.numel()] >= dropped).to(x.dtype).mul_(256 / (256 - dropped))
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        b, c, h, w = x.shape
+        return x * kept.view(b, h, w, c).permute(0, 3, 1, 2)
+    return x * kept.view(x.shape)
 
 
 class MaskedNorm(nn.BatchNorm2d):
