@@ -1,0 +1,1 @@
+"""Recognising: any input to a `Result`, over ONNX Runtime (or torch, to compare)."""

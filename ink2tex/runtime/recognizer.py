@@ -1,0 +1,287 @@
+"""`Recognizer`: a preprocessor, a network, a search; inputs in, `Result`s out."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+import numpy as np
+
+from ink2tex.errors import CheckpointError, Ink2TexError
+from ink2tex.image import Prepared, scale_bitmap
+from ink2tex.runtime.backend import CELL, Backend, cells
+from ink2tex.runtime.bundle import MANIFEST
+from ink2tex.runtime.calibration import confidence
+from ink2tex.runtime.inputs import Input, to_bitmap
+from ink2tex.runtime.result import Alternative, Result, Timing, token_boxes
+from ink2tex.search import Hypothesis, LengthLimit, SearchOptions, joint, search
+from ink2tex.vocabulary import Direction
+
+Mode = Literal["l2r", "r2l", "joint"]
+MODES: Final = ("l2r", "r2l", "joint")
+
+#: The weights that come with the package.
+DEFAULT_MODEL: Final = Path(__file__).parents[1] / "weights"
+
+#: Inputs of `recognize_many` that are looked at together, to put similar sizes into one batch.
+_WINDOW: Final = 64
+#: Numbers in the largest array of a step (hypotheses × cells × attention width): more does not fit a core's cache,
+#: and a batch is slower then than its parts.
+_STEP_SIZE: Final = 500_000
+
+
+@dataclass(frozen=True)
+class Decode:
+    """How to read: the branches and the search."""
+
+    mode: Mode
+    search: SearchOptions
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"decode is {self.mode!r}; it is one of {', '.join(MODES)}")
+
+
+class Recognizer:
+    """Reads handwritten mathematics. Threads may share one: nothing in it changes while it works."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        threads: int = 1,
+        *,
+        decode: Mode | None = None,
+        beam: int | None = None,
+        nbest: int | None = None,
+        grammar: bool = True,
+    ) -> None:
+        self.backend = backend
+        self.decode = self._decode(decode, beam, nbest, grammar)
+        self._pool = ThreadPoolExecutor(threads, "ink2tex") if threads > 1 else None
+
+    def _decode(self, mode: Mode | None, beam: int | None, nbest: int | None, grammar: bool) -> Decode:
+        """What the caller wants, then what the model suggests, then both branches and a beam of 5."""
+        suggested = self.backend.decode
+        both = len(self.backend.directions) > 1
+        mode = mode or cast("Mode | None", suggested.mode) or ("joint" if both else self.backend.directions[0].value)
+        wanted = (Direction.L2R, Direction.R2L) if mode == "joint" else (mode,)
+        have = {direction.value for direction in self.backend.directions}
+        if missing := {Direction(direction).value for direction in wanted if mode in MODES} - have:
+            raise CheckpointError(
+                f"this model writes {' and '.join(sorted(have))} only; decoding {mode!r} needs {missing.pop()} too"
+            )
+        beam = beam or max(suggested.beam or 5, nbest or 1)
+        nbest = nbest or min(5, beam)
+        return Decode(mode, SearchOptions(beam, nbest, suggested.alpha, grammar, keep_attention=True))
+
+    def recognize(self, source: Input, name: str | None = None) -> Result:
+        """Read one input: a path, the bytes of a file, a Pillow image, an array, strokes or ink.
+
+        Raises an `Ink2TexError` for what is no picture, or one without ink.
+        """
+        (result,) = self._recognize([_prepared(source, name)])
+        return result
+
+    def recognize_many(self, sources: Iterable[Input]) -> Iterator[Result]:
+        """Read any number of inputs, lazily and in their order; similar sizes are read together."""
+        for answer in self.try_many((source, None) for source in sources):
+            if isinstance(answer, Ink2TexError):
+                raise answer
+            yield answer
+
+    def try_many(self, sources: Iterable[tuple[Input, str | None]]) -> Iterator[Result | Ink2TexError]:
+        """`recognize_many` for inputs with names, where a bad input is answered with its error."""
+        left = iter(sources)
+        while window := [_attempt(source, name) for source, name in islice(left, _WINDOW)]:
+            answers: list[Result | Ink2TexError | None] = [p if isinstance(p, Ink2TexError) else None for p in window]
+            good = [(i, p) for i, p in enumerate(window) if not isinstance(p, Ink2TexError)]
+            for batch in self._batches(good):
+                results = self._recognize([p for _, p in batch])
+                for (i, _), result in zip(batch, results, strict=True):
+                    answers[i] = result
+            yield from cast("list[Result | Ink2TexError]", answers)
+
+    def read(self, bitmaps: Sequence[np.ndarray], decode: Decode | None = None) -> list[list[Hypothesis]]:
+        """The best hypotheses of official bitmaps (H, W) that are read together; no more than that."""
+        return self._search(self._encode([scale_bitmap(b, self.backend.input_scale) for b in bitmaps]), decode)
+
+    def read_all(
+        self, bitmaps: Sequence[np.ndarray], decode: Decode | None = None
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """`read` for many bitmaps, in batches of similar size: (position, hypotheses) in no particular order."""
+        indexed = [
+            (i, _Ready(Prepared(bitmap, (), 1.0, np.eye(2, 3)), bitmap, 0.0)) for i, bitmap in enumerate(bitmaps)
+        ]
+        for batch in self._batches(indexed, decode):
+            yield from zip((i for i, _ in batch), self.read([r.prepared.bitmap for _, r in batch], decode), strict=True)
+
+    def _batches(
+        self, items: Sequence[tuple[int, _Ready]], decode: Decode | None = None
+    ) -> Iterator[list[tuple[int, _Ready]]]:
+        """Items of similar size together, as many as a step can hold."""
+        beam = (decode or self.decode).search.beam
+        scale = self.backend.input_scale
+
+        def grid(item: tuple[int, _Ready]) -> tuple[int, int]:
+            height, width = item[1].prepared.bitmap.shape
+            return math.ceil(height * scale / CELL), math.ceil(width * scale / CELL)
+
+        batch: list[tuple[int, _Ready]] = []
+        rows = columns = 0
+        for item in sorted(items, key=lambda item: (grid(item)[1], grid(item)[0])):
+            h, w = max(rows, grid(item)[0]), max(columns, grid(item)[1])
+            if batch and (len(batch) + 1) * h * w * beam * self.backend.width > _STEP_SIZE:
+                yield batch
+                batch, (h, w) = [], grid(item)
+            batch.append(item)
+            rows, columns = h, w
+        if batch:
+            yield batch
+
+    def _recognize(self, ready: Sequence[_Ready]) -> list[Result]:
+        start = time.perf_counter()
+        encoded = self._encode([scale_bitmap(r.prepared.bitmap, self.backend.input_scale) for r in ready])
+        middle = time.perf_counter()
+        found = self._search(encoded)
+        end = time.perf_counter()
+        return [
+            self._result(
+                r, hypotheses, size, Timing(r.seconds, (middle - start) / len(ready), (end - middle) / len(ready))
+            )
+            for r, hypotheses, size in zip(ready, found, encoded.sizes, strict=True)
+        ]
+
+    def _encode(self, bitmaps: Sequence[np.ndarray]) -> _EncodedBatch:
+        return _EncodedBatch(self.backend.encode(bitmaps), [cells(bitmap) for bitmap in bitmaps], self._limits(bitmaps))
+
+    def _limits(self, bitmaps: Sequence[np.ndarray]) -> np.ndarray:
+        limit, scale = LengthLimit(), self.backend.input_scale
+        return np.array([limit(int(h / scale), int(w / scale)) for h, w in (b.shape for b in bitmaps)])
+
+    def _search(self, batch: _EncodedBatch, decode: Decode | None = None) -> list[list[Hypothesis]]:
+        decode = decode or self.decode
+        words, limits, options = self.backend.vocabulary, batch.limits, decode.search
+        if decode.mode != "joint":
+            return search(batch.encoded.stepper(Direction(decode.mode)), words, limits, options)
+        wide = replace(options, nbest=options.beam)
+        l2r, r2l = (batch.encoded.stepper(direction) for direction in (Direction.L2R, Direction.R2L))
+        if self._pool is None:
+            forward, backward = (search(stepper, words, limits, wide) for stepper in (l2r, r2l))
+        else:  # the branches know nothing of each other, so they search at the same time
+            other = self._pool.submit(search, r2l, words, limits, wide)
+            forward = search(l2r, words, limits, wide)
+            backward = other.result()
+        return joint(l2r, r2l, forward, backward, options)
+
+    def _result(self, ready: _Ready, hypotheses: Sequence[Hypothesis], size: tuple[int, int], timing: Timing) -> Result:
+        best, words = hypotheses[0], self.backend.vocabulary
+        tokens = tuple(words.decode(best.tokens))
+        sure = confidence(self.backend.calibration.get(self.decode.mode), best.logprob)
+        assert best.attention is not None
+        attention = best.attention[:, : size[0], : size[1]]
+        return Result(
+            tokens=tokens,
+            confidence=sure,
+            token_probabilities=tuple(float(p) for p in np.exp(best.logprobs)),
+            alternatives=tuple(
+                Alternative(tuple(words.decode(other.tokens)), probability)
+                for other, probability in zip(hypotheses[1:], _shares(hypotheses, sure), strict=True)
+            ),
+            boxes=token_boxes(tokens, attention, ready.prepared, CELL / self.backend.input_scale),
+            timing=timing,
+            warnings=ready.prepared.warnings,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """An input that is ready to be read."""
+
+    prepared: Prepared
+    source: Any
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class _EncodedBatch:
+    encoded: Any
+    sizes: Sequence[tuple[int, int]]  # rows and columns of each picture's features
+    limits: np.ndarray  # (B,) most tokens
+
+
+def _prepared(source: Input, name: str | None) -> _Ready:
+    start = time.perf_counter()
+    prepared = to_bitmap(source, name)
+    return _Ready(prepared, source, time.perf_counter() - start)
+
+
+def _attempt(source: Input, name: str | None) -> _Ready | Ink2TexError:
+    try:
+        return _prepared(source, name)
+    except Ink2TexError as error:
+        return error
+
+
+def _shares(hypotheses: Sequence[Hypothesis], sure: float) -> list[float]:
+    """Probabilities of all but the best: in proportion to it, and together no more than what is left."""
+    best = hypotheses[0].logprob
+    shares = [sure * math.exp(min(0.0, other.logprob - best)) for other in hypotheses[1:]]
+    total = sum(shares)
+    return [share * min(1.0, (1 - sure) / total) for share in shares] if total > 0 else shares
+
+
+def load(
+    model: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    *,
+    decode: Mode | None = None,
+    beam: int | None = None,
+    nbest: int | None = None,
+    grammar: bool = True,
+) -> Recognizer:
+    """A recogniser with the weights of the package, of a model folder (`ink2tex export`), or of a checkpoint.
+
+    threads: cores to use; all of them when left out.
+    decode, beam, nbest: `l2r`, `r2l` or `joint`, the hypotheses of the search, and the answers it gives; the
+        model knows what suits it.
+    grammar: only write LaTeX that parses.
+    """
+    path = DEFAULT_MODEL if model is None else Path(model)
+    threads = threads or available_cores()
+    if model is None and not (path / MANIFEST).is_file():
+        raise CheckpointError(
+            "this installation has no weights of its own; train a network with 'ink2tex train', write it with "
+            "'ink2tex export CHECKPOINT -o model/' and give that folder"
+        )
+    return Recognizer(_backend(path, threads), threads, decode=decode, beam=beam, nbest=nbest, grammar=grammar)
+
+
+def _backend(path: Path, threads: int) -> Backend:
+    if path.is_dir():
+        from ink2tex.runtime.onnx_backend import OnnxBackend
+
+        return OnnxBackend(path, threads)
+    if path.suffix == ".safetensors" or path.is_file():
+        try:
+            from ink2tex.model.backend import TorchBackend
+        except ImportError as error:
+            raise CheckpointError(
+                f"{path}: a checkpoint needs torch ({error}); install the extra 'train', or export it to a model folder"
+            ) from None
+        return TorchBackend(path)
+    raise CheckpointError(f"{path}: there is no such model; give a folder of 'ink2tex export' or a .safetensors file")
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
