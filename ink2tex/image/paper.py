@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 
 from ink2tex.errors import ImageError
+from ink2tex.image.rules import without_rules
 
 #: Long side of the small copy on which polarity and a first guess of the paper are found.
 _SMALL: Final = 640
@@ -80,10 +81,13 @@ def grey_of(picture: np.ndarray) -> np.ndarray:
 
 
 def stroke_width_of(mask: np.ndarray) -> float:
-    """The typical width in pixels of the strokes of a mask (uint8, 0 or 255)."""
+    """The typical width in pixels of the strokes of a mask (uint8, 0 or 255): that of half of the ink."""
     distance = cv2.distanceTransform(mask, cv2.DIST_L2, 5)
-    ridge = distance[(distance >= cv2.dilate(distance, np.ones((3, 3), np.uint8))) & (mask > 0)]
-    return max(1.0, 2 * float(np.median(ridge)) - 0.6) if len(ridge) else 1.0
+    ridge = np.sort(distance[(distance >= cv2.dilate(distance, np.ones((3, 3), np.uint8))) & (mask > 0)])
+    if not len(ridge):
+        return 1.0
+    share = np.cumsum(ridge**2)  # a ridge pixel stands for ink on both sides, and specks should not count
+    return max(1.0, 2 * float(ridge[np.searchsorted(share, share[-1] / 2)]) - 0.6)
 
 
 def _separate(picture: np.ndarray, paper: np.ndarray, stroke_width: float | None = None) -> InkMap:
@@ -92,19 +96,26 @@ def _separate(picture: np.ndarray, paper: np.ndarray, stroke_width: float | None
     middle = float(np.median(sample))
     noise = 1.48 * float(np.median(np.abs(sample - middle)))
     strength -= middle
+    ink = _threshold(strength, noise, stroke_width)
+    pen = stroke_width or stroke_width_of(ink.mask)
+    wiped = without_rules(strength, ink.level, noise, pen)
+    return ink if wiped is None else _threshold(wiped, noise, stroke_width)
+
+
+def _threshold(strength: np.ndarray, noise: float, stroke_width: float | None) -> InkMap:
+    """Ink by how dark it is, on its own and against its surroundings if the width of strokes is known."""
     least = max(_LEAST_INK, _OVER_NOISE * noise)
     inked = strength[strength > least]
     if inked.size == 0:
         raise NoInkError
     level = float(np.quantile(inked, 0.95))
     low = max(_LOW * level, min(least, 0.6 * level))
-    if stroke_width is None:
-        candidates = strength > low
-    else:
+    candidates = strength > low
+    if stroke_width is not None:
         reach = 2 * round(stroke_width / 2) + 1
         peak = cv2.dilate(strength, np.ones((reach, reach), np.uint8))
         peak = cv2.blur(peak, (reach, reach))
-        candidates = (strength > low) & (strength > _EDGE * np.minimum(peak, level))
+        candidates &= strength > _EDGE * np.minimum(peak, level)
     mask = _connected_to(candidates.astype(np.uint8), strength > max(_HIGH * level, low))
     return InkMap(strength, mask, level, noise)
 

@@ -34,9 +34,10 @@ def thin(mask: np.ndarray) -> np.ndarray:
     while True:
         gone = 0
         for table in tables:
-            goes = cv2.LUT(cv2.filter2D(ink, cv2.CV_8U, _CODE, borderType=cv2.BORDER_CONSTANT), table) & ink
+            codes = cv2.filter2D(ink, cv2.CV_8U, _CODE, borderType=cv2.BORDER_CONSTANT)
+            goes = cv2.bitwise_and(cv2.LUT(codes, table), ink)
             gone += cv2.countNonZero(goes)
-            ink -= goes
+            ink = cv2.subtract(ink, goes).astype(np.uint8, copy=False)
         if not gone:
             return np.ascontiguousarray(ink[1:-1, 1:-1])
 

@@ -1,0 +1,165 @@
+"""Printed rules and squares: found as long thin lines from edge to edge, and wiped away around the strokes.
+
+A rule runs through the whole picture; a fraction bar does not, so bars stay. Where a stroke crosses a rule, the
+column of ink is longer than the rule is thick and nothing is wiped: strokes are not cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import cv2
+import numpy as np
+
+#: Rules are looked for within this angle of the axes, in degrees.
+_TILT: Final = 6.0
+#: Side of the small picture on which lines are voted for.
+_SMALL: Final = 700
+#: At most this many lines are looked at, in each direction.
+_MOST: Final = 80
+#: A rule is seen in this part of its columns; one that belongs to a family of parallels may be patchy.
+_SEEN, _SEEN_IN_FAMILY = 0.6, 0.35
+#: A single line across the picture is a rule if it is this much fainter than the ink.
+_FAINTER: Final = 0.7
+
+
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    #: (W,) float: its row in each column.
+    trace: np.ndarray
+    #: Part of the columns where it is seen, whether it reaches both edges, and how dark it is.
+    seen: float
+    across: bool
+    strength: float
+    #: Pixels from its upper to its lower edge.
+    thickness: float
+    #: Degrees.
+    tilt: float
+
+
+def without_rules(strength: np.ndarray, level: float, noise: float, pen: float) -> np.ndarray | None:
+    """`strength` (H, W) float32 of ink with that of rules set to 0; None if there are none.
+
+    `level` is the strength of ink, `noise` that of empty paper, `pen` the width of strokes in pixels.
+    """
+    least = max(3.0 * noise, min(0.12 * level, 0.06))
+    wiped = _wipe(strength, least, level, pen)
+    turned = _wipe(np.ascontiguousarray((strength if wiped is None else wiped).T), least, level, pen)
+    return wiped if turned is None else np.ascontiguousarray(turned.T)
+
+
+def _wipe(strength: np.ndarray, least: float, level: float, pen: float) -> np.ndarray | None:
+    """`strength` without horizontal rules, or None."""
+    marked = (strength > least).astype(np.uint8)
+    thickest = max(3, round(1.5 * pen))
+    # Pixels in columns of at most `thickest` marked pixels: horizontal lines, whatever crosses them left out.
+    flat = cv2.subtract(marked, cv2.morphologyEx(marked, cv2.MORPH_OPEN, np.ones((thickest + 1, 1), np.uint8)))
+    long = cv2.morphologyEx(flat, cv2.MORPH_OPEN, np.ones((1, max(9, round(5 * pen))), np.uint8))
+    rules = _rules(long, strength, level, pen)
+    if not rules:
+        return None
+    height, width = strength.shape
+    gone = np.zeros_like(marked)
+    columns = np.arange(width)
+    for rule in rules:
+        reach = rule.thickness / 2 + max(1.0, 0.3 * pen)
+        band = np.zeros_like(marked)
+        outline = np.concatenate(
+            [np.stack([columns, rule.trace - reach], 1), np.stack([columns, rule.trace + reach], 1)[::-1]]
+        )
+        top, bottom = max(0, int(outline[:, 1].min())), min(height, int(outline[:, 1].max()) + 2)
+        if top >= bottom:
+            continue
+        cv2.fillPoly(band, [np.round(outline).astype(np.int32)], 1)
+        slab = slice(top, bottom)
+        tall = round(rule.thickness + max(2.0, 0.5 * pen)) + 1
+        reach_rows = slice(max(0, top - tall), min(height, bottom + tall))
+        crossing = cv2.morphologyEx(marked[reach_rows], cv2.MORPH_OPEN, np.ones((tall, 1), np.uint8))
+        crossing = crossing[top - reach_rows.start :][: bottom - top]
+        gone[slab] |= cv2.subtract(band[slab], crossing).astype(np.uint8)
+    return np.where(gone == 1, np.float32(0), strength)
+
+
+def _rules(long: np.ndarray, strength: np.ndarray, level: float, pen: float) -> list[_Rule]:
+    height, width = long.shape
+    if cv2.countNonZero(long) < width * _SEEN_IN_FAMILY:
+        return []
+    found: list[_Rule] = []
+    rows, columns = np.nonzero(long)
+    for slope, start in _lines(rows, columns, height, width):
+        rule = _traced(slope, start, rows, columns, long, strength, pen)
+        if rule is None or any(np.abs(rule.trace - other.trace).mean() < 2 * pen for other in found):
+            continue
+        found.append(rule)
+    sure = [r for r in found if r.across and r.seen >= _SEEN]
+    if len(sure) == 1 and sure[0].strength > _FAINTER * level:
+        sure = []
+    if not sure:
+        return []
+    tilt = float(np.median([rule.tilt for rule in sure]))
+    family = len(sure) > 1
+    return [r for r in found if r in sure or (family and r.seen >= _SEEN_IN_FAMILY and abs(r.tilt - tilt) < 1.5)]
+
+
+def _lines(rows: np.ndarray, columns: np.ndarray, height: int, width: int) -> list[tuple[float, float]]:
+    """(slope, row at the left edge) of lines that many columns vote for, the strongest first."""
+    scale = min(1.0, _SMALL / max(height, width))
+    small = np.zeros((int(height * scale) + 1, int(width * scale) + 1), dtype=np.uint8)
+    small[(rows * scale).astype(np.int64), (columns * scale).astype(np.int64)] = 255
+    small[1:] &= ~small[:-1]  # one vote for each column of a line
+    right = np.pi / 2
+    tilt = np.deg2rad(_TILT)
+    votes = int(_SEEN_IN_FAMILY * small.shape[1] * 0.7)
+    lines = cv2.HoughLines(small, 1.5, np.deg2rad(0.25), max(8, votes), min_theta=right - tilt, max_theta=right + tilt)
+    if lines is None:
+        return []
+    answer: list[tuple[float, float]] = []
+    ends: list[tuple[float, float]] = []
+    for rho, theta in lines.reshape(-1, 2)[:2000].tolist():
+        slope = -np.cos(theta) / np.sin(theta)
+        left = rho / np.sin(theta)
+        end = left + slope * small.shape[1]
+        if any(abs(left - a) + abs(end - b) < 10 for a, b in ends):
+            continue
+        ends.append((left, end))
+        answer.append((slope, left / scale))
+        if len(answer) == _MOST:
+            break
+    return answer
+
+
+def _traced(
+    slope: float,
+    start: float,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    long: np.ndarray,
+    strength: np.ndarray,
+    pen: float,
+) -> _Rule | None:
+    """The rule near a line, followed along a slight bend."""
+    width = long.shape[1]
+    reach = max(4.0, 1.5 * pen, 0.004 * width)
+    x = np.arange(width)
+    fit = np.array([0.0, slope, start])
+    for tolerance in (reach, max(2.0, 0.6 * pen)):
+        close = np.abs(rows - np.polyval(fit, columns)) <= tolerance
+        if np.count_nonzero(close) < 8 or np.ptp(columns[close]) < 0.2 * width:
+            return None
+        fit = np.polyfit(columns[close], rows[close], 2)
+    trace = np.polyval(fit, x)
+    close = np.abs(rows - np.polyval(fit, columns)) <= max(2.0, 0.7 * pen)
+    if not close.any():
+        return None
+    where, count = np.unique(columns[close], return_counts=True)
+    edge = max(2.0, 0.02 * width)
+    dark = strength[rows[close], columns[close]]
+    return _Rule(
+        trace,
+        seen=len(where) / width,
+        across=bool(where[0] <= edge and where[-1] >= width - 1 - edge),
+        strength=float(np.quantile(dark, 0.7)),
+        thickness=float(np.median(count)),
+        tilt=float(np.degrees(np.arctan((trace[-1] - trace[0]) / width))),
+    )
