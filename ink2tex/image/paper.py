@@ -8,7 +8,7 @@ and swallows whatever is thicker than a pen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import cv2
@@ -24,8 +24,8 @@ _LEAST_INK: Final = 0.07
 _OVER_NOISE: Final = 5.0
 #: A pixel belongs to a stroke if it is this part as dark as ink; a stroke has a pixel as dark as the second.
 _LOW, _HIGH = 0.3, 0.5
-#: Edges of strokes lie where the darkness is half of that in the middle of the stroke.
-_EDGE: Final = 0.5
+#: Edges of strokes lie where the darkness is this part of that in the middle of the stroke.
+_EDGE: Final = 0.4
 
 
 class NoInkError(ImageError):
@@ -46,6 +46,8 @@ class InkMap:
     #: How dark the ink is, and the standard deviation of the paper.
     level: float
     noise: float
+    #: Whether printed rules were taken away.
+    ruled: bool
 
 
 def is_light_on_dark(picture: np.ndarray) -> bool:
@@ -64,8 +66,8 @@ def rough_ink(picture: np.ndarray) -> InkMap:
     return _separate(picture, paper)
 
 
-def fine_ink(picture: np.ndarray, stroke_width: float) -> InkMap:
-    """Dark ink on `picture` (uint8), written with strokes of about `stroke_width` px."""
+def fine_ink(picture: np.ndarray, stroke_width: float, rules: bool) -> InkMap:
+    """Dark ink on `picture` (uint8), written with strokes of about `stroke_width` px, perhaps on ruled paper."""
     scale = min(1.0, 2.5 / stroke_width)
     small = _resize(picture, scale)
     reach = 2 * round(3.5 * max(1.0, stroke_width * scale)) + 1
@@ -73,7 +75,7 @@ def fine_ink(picture: np.ndarray, stroke_width: float) -> InkMap:
     small = cv2.medianBlur(small, 3) if min(small.shape[:2]) > 2 and stroke_width * scale > 2 else small
     paper = cv2.morphologyEx(small, cv2.MORPH_CLOSE, kernel, borderType=cv2.BORDER_REPLICATE)
     paper = cv2.GaussianBlur(paper, (0, 0), reach / 3, borderType=cv2.BORDER_REPLICATE)
-    return _separate(picture, paper, stroke_width)
+    return _separate(picture, paper, stroke_width, rules)
 
 
 def grey_of(picture: np.ndarray) -> np.ndarray:
@@ -90,16 +92,17 @@ def stroke_width_of(mask: np.ndarray) -> float:
     return max(1.0, 2 * float(ridge[np.searchsorted(share, share[-1] / 2)]) - 0.6)
 
 
-def _separate(picture: np.ndarray, paper: np.ndarray, stroke_width: float | None = None) -> InkMap:
+def _separate(picture: np.ndarray, paper: np.ndarray, stroke_width: float | None = None, rules: bool = True) -> InkMap:
     strength = _strength(picture, paper)
     sample = strength[:: max(1, strength.shape[0] // 512), :: max(1, strength.shape[1] // 512)]
     middle = float(np.median(sample))
     noise = 1.48 * float(np.median(np.abs(sample - middle)))
     strength -= middle
     ink = _threshold(strength, noise, stroke_width)
-    pen = stroke_width or stroke_width_of(ink.mask)
-    wiped = without_rules(strength, ink.level, noise, pen)
-    return ink if wiped is None else _threshold(wiped, noise, stroke_width)
+    if not rules:
+        return ink
+    wiped = without_rules(strength, ink.level, noise, stroke_width or stroke_width_of(ink.mask))
+    return ink if wiped is None else replace(_threshold(wiped, noise, stroke_width), ruled=True)
 
 
 def _threshold(strength: np.ndarray, noise: float, stroke_width: float | None) -> InkMap:
@@ -117,7 +120,7 @@ def _threshold(strength: np.ndarray, noise: float, stroke_width: float | None) -
         peak = cv2.blur(peak, (reach, reach))
         candidates &= strength > _EDGE * np.minimum(peak, level)
     mask = _connected_to(candidates.astype(np.uint8), strength > max(_HIGH * level, low))
-    return InkMap(strength, mask, level, noise)
+    return InkMap(strength, mask, level, noise, ruled=False)
 
 
 def _connected_to(candidates: np.ndarray, sure: np.ndarray) -> np.ndarray:

@@ -16,24 +16,24 @@ from typing import Final
 import cv2
 import numpy as np
 
-from ink2tex.image.cleaning import clean, parts_of
+from ink2tex.image.cleaning import clean
+from ink2tex.image.drawing import chain, redraw, straighten
 from ink2tex.image.paper import NoInkError, fine_ink, is_light_on_dark, rough_ink, stroke_width_of
-from ink2tex.image.thinning import links, prune, thin
-from ink2tex.raster import OFFICIAL, STROKE_HEIGHT, brush, official_scale
+from ink2tex.raster import OFFICIAL, brush
 
 #: Width of strokes, in pixels, at which pictures are analysed: fine enough for loops, coarse enough for noise.
 PEN: Final = 5.0
-#: Connected parts are somewhat higher than the strokes they consist of: the median over the 2013 set.
-_PART_HEIGHT: Final = 29.3
-#: Bitmaps never get larger than this, in pixels of either side.
-_MAX_SIDE: Final = 3000
+#: Larger pictures are no official bitmaps.
+_MAX_OFFICIAL_PIXELS: Final = 4_000_000
 
 
 @dataclass(frozen=True)
 class PrepareSettings:
     """How pictures are prepared; the defaults were chosen on drawings of the 2013 set."""
 
-    #: Larger pictures are shrunk to this many pixels before the ink is looked for.
+    #: Larger pictures are shrunk to this many pixels to find out where the ink is.
+    rough_pixels: int = 2_000_000
+    #: The part with the ink is brought to the resolution of analysis, but never beyond this many pixels.
     working_pixels: int = 3_000_000
     #: Whether official bitmaps are recognised and left alone.
     keep_official: bool = True
@@ -52,7 +52,7 @@ class Prepared:
     warnings: tuple[str, ...]
     #: Bitmap pixels per picture pixel.
     scale: float
-    #: (2, 3) affine map from bitmap to picture coordinates.
+    #: (2, 3) affine map from bitmap to picture coordinates; the first pixel covers 0 to 1 in both.
     matrix: np.ndarray
 
     def to_source(self, x: float, y: float) -> tuple[float, float]:
@@ -71,24 +71,21 @@ def prepare(picture: np.ndarray, settings: PrepareSettings = DEFAULT) -> Prepare
     height, width = picture.shape[:2]
     if min(height, width) < 3:
         raise NoInkError
-    working = _resized(picture, min(1.0, math.sqrt(settings.working_pixels / (height * width))))
-    if is_light_on_dark(working):
-        working = 255 - working
-    pen = stroke_width_of(rough_ink(working).mask)
-    most = math.sqrt(settings.working_pixels / (working.shape[0] * working.shape[1]))
-    working = _resized(working, min(PEN / pen, most))
-    scale = working.shape[1] / width  # analysed pixels per picture pixel
-    ink = fine_ink(working, max(pen * min(PEN / pen, most), 1.0))
-    cleaned = clean(ink)
-    drawing = _redraw(cleaned.mask, cleaned.stroke_width)
-    left, top = drawing.origin
-    factor = drawing.scale
-    # Bitmap pixel centres lie at whole numbers in both.
-    step = 1 / (factor * scale)
-    matrix = np.array(
-        [[step, 0.0, left / scale - OFFICIAL.margins[0] * step], [0.0, step, top / scale - OFFICIAL.margins[1] * step]]
-    )
-    return Prepared(drawing.bitmap, cleaned.warnings, factor * scale, matrix)
+    # A smaller copy tells the polarity, the width of strokes, where they are and whether the paper is ruled.
+    small = _resized(picture, min(1.0, math.sqrt(settings.rough_pixels / (height * width))))
+    light = is_light_on_dark(small)
+    rough = rough_ink(255 - small if light else small)
+    shrunk = small.shape[1] / width
+    pen = stroke_width_of(rough.mask) / shrunk
+    x, y, right, bottom = (0, 0, width, height) if rough.ruled else _box(rough.mask, shrunk, 15 * pen, picture)
+    working = picture[y:bottom, x:right]
+    zoom = min(PEN / pen, math.sqrt(settings.working_pixels / working[..., :1].size))
+    working = _resized(working, zoom)
+    writing = clean(fine_ink(255 - working if light else working, max(pen * zoom, 1.0), rough.ruled))
+    mask, turned = straighten(writing.mask, writing.parts, writing.height)
+    drawing = redraw(mask, writing.stroke_width)
+    there = np.array([[1 / zoom, 0.0, x], [0.0, 1 / zoom, y]])
+    return Prepared(drawing.bitmap, writing.warnings, drawing.scale * zoom, chain(there, turned, drawing.back))
 
 
 def is_official(picture: np.ndarray) -> bool:
@@ -97,7 +94,7 @@ def is_official(picture: np.ndarray) -> bool:
         return False
     left, top, right, bottom = OFFICIAL.margins
     height, width = picture.shape
-    if height < top + bottom + 3 or width < left + right + 3 or height * width > _MAX_SIDE**2:
+    if height < top + bottom + 3 or width < left + right + 3 or height * width > _MAX_OFFICIAL_PIXELS:
         return False
     inside = picture[top : height - bottom, left : width - right]
     ink = cv2.countNonZero(inside)
@@ -109,42 +106,22 @@ def is_official(picture: np.ndarray) -> bool:
     square = brush(OFFICIAL.thickness)
     if not np.array_equal(cv2.morphologyEx(picture, cv2.MORPH_OPEN, square), picture):
         return False
-    return cv2.countNonZero(cv2.erode(picture, np.ones((5, 5), np.uint8))) < 0.05 * ink
+    return cv2.countNonZero(cv2.erode(picture, np.ones((5, 5), np.uint8))) < 0.2 * ink
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawing:
-    bitmap: np.ndarray
-    #: Where the ink begins on the mask (x, y), and bitmap pixels per mask pixel.
-    origin: tuple[float, float]
-    scale: float
+def _box(mask: np.ndarray, scale: float, margin: float, picture: np.ndarray) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of the part of `picture` that holds the ink and `margin` px around it.
 
-
-def _redraw(mask: np.ndarray, stroke_width: float) -> _Drawing:
-    """The strokes of a mask (uint8) with the official pen at the official size."""
-    boxes = parts_of(mask)
-    lows = boxes[:, :2].astype(np.float64)  # (n, 2) x, y
-    sizes = np.maximum(boxes[:, 2:4] - stroke_width, 0.0)
-    strokes = [np.stack([low, low + size]) + 0.25 for low, size in zip(lows, sizes, strict=True)]
-    scale = official_scale(strokes) * (_PART_HEIGHT / STROKE_HEIGHT)
-    scale = min(scale, _MAX_SIDE / max(mask.shape))
-    skeleton = prune(thin(mask), round(0.6 * stroke_width))
-    pairs, dots = links(skeleton)
-    rows, columns = np.flatnonzero(skeleton.any(axis=1)), np.flatnonzero(skeleton.any(axis=0))
-    x, y = int(columns[0]), int(rows[0])
-    left, top, right, bottom = OFFICIAL.margins
-    side = len(brush(OFFICIAL.thickness))
-    reach = side // 2
-    place = np.array([left + reach, top + reach])
-    high = np.floor((np.array([columns[-1] - x, rows[-1] - y]) + 0.5) * scale).astype(int)
-    width, height = high + place + 1 + reach + (right, bottom)
-    canvas = np.zeros((height, width), dtype=np.uint8)
-    lines = np.floor((pairs - (x, y) + 0.5) * scale).astype(np.int32) + place
-    cv2.polylines(canvas, list(lines.astype(np.int32)), False, 255)
-    points = np.floor((dots - (x, y) + 0.5) * scale).astype(np.int32) + place
-    canvas[points[:, 1], points[:, 0]] = 255
-    bitmap = cv2.dilate(canvas, brush(OFFICIAL.thickness))
-    return _Drawing(bitmap, (x - reach / scale, y - reach / scale), scale)
+    `mask` is `scale` times as large as the picture.
+    """
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    height, width = picture.shape[:2]
+    return (
+        max(0, int(columns[0] / scale - margin)),
+        max(0, int(rows[0] / scale - margin)),
+        min(width, int((columns[-1] + 1) / scale + margin) + 1),
+        min(height, int((rows[-1] + 1) / scale + margin) + 1),
+    )
 
 
 def _resized(picture: np.ndarray, scale: float) -> np.ndarray:

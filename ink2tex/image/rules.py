@@ -20,6 +20,8 @@ _SMALL: Final = 700
 _MOST: Final = 80
 #: A rule is seen in this part of its columns; one that belongs to a family of parallels may be patchy.
 _SEEN, _SEEN_IN_FAMILY = 0.6, 0.35
+#: So many faint parallels that are seen in this part of the columns are rules even if they end before the edge.
+_MANY, _SEEN_OF_MANY = 3, 0.75
 #: A single line across the picture is a rule if it is this much fainter than the ink.
 _FAINTER: Final = 0.7
 
@@ -93,6 +95,10 @@ def _rules(long: np.ndarray, strength: np.ndarray, level: float, pen: float) -> 
             continue
         found.append(rule)
     sure = [r for r in found if r.across and r.seen >= _SEEN]
+    # Where other rules cross, or the page ends before the picture, rules do not reach the edge; many of them do.
+    most = [r for r in found if r.seen >= _SEEN_OF_MANY and r.strength < _FAINTER * level]
+    if len(most) >= _MANY:
+        sure += [r for r in most if r not in sure]
     if len(sure) == 1 and sure[0].strength > _FAINTER * level:
         sure = []
     if not sure:

@@ -1,0 +1,147 @@
+"""Redrawing a mask of strokes with the official pen, upright and at the official size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import cv2
+import numpy as np
+
+from ink2tex.image.cleaning import Parts
+from ink2tex.image.thinning import links, prune, thin
+from ink2tex.raster import MAX_EXTENT, OFFICIAL, STROKE_HEIGHT, brush, official_scale
+
+#: Connected parts are somewhat higher than the strokes they consist of: the median over the 2013 set.
+_PART_HEIGHT: Final = 29.3
+#: Lines of writing that rise or fall by less than this, in degrees, are left alone.
+_LEAST_SLOPE: Final = 4.0
+_MOST_SLOPE: Final = 40.0
+#: A slope is believed on writing that is this many symbols long and, once straightened, this flat.
+_LONG: Final = 5.0
+_FLAT: Final = 0.3
+_FEWEST: Final = 5
+#: The same for writing without any bar.
+_LEAST_SLOPE_ALONE: Final = 10.0
+_FEWEST_ALONE: Final = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A redrawn mask."""
+
+    #: (H, W) uint8, white on black.
+    bitmap: np.ndarray
+    #: Bitmap pixels per mask pixel.
+    scale: float
+    #: (2, 3) affine map from bitmap to mask coordinates.
+    back: np.ndarray
+
+
+def chain(*maps: np.ndarray) -> np.ndarray:
+    """The affine map (2, 3) that applies `maps` from the last to the first."""
+    whole = np.eye(3)
+    for affine in maps:
+        whole = whole @ np.vstack([affine, (0.0, 0.0, 1.0)])
+    return whole[:2]
+
+
+def redraw(mask: np.ndarray, stroke_width: float) -> Drawing:
+    """The strokes of a mask (uint8) with the official pen at the official size."""
+    scale = min(size_of(Parts.of(mask), stroke_width), MAX_EXTENT / max(mask.shape))
+    skeleton = prune(thin(mask), round(0.6 * stroke_width))
+    pairs, dots = links(skeleton)  # (n, 2, 2), (m, 2)
+    rows, columns = np.flatnonzero(skeleton.any(axis=1)), np.flatnonzero(skeleton.any(axis=0))
+    corner = np.array([columns[0], rows[0]])
+    left, top, right, bottom = OFFICIAL.margins
+    pen = brush(OFFICIAL.thickness)
+    reach = len(pen) // 2
+    place = np.array([left + reach, top + reach])
+
+    def scaled(points: np.ndarray) -> np.ndarray:
+        return (np.floor((points - corner + 0.5) * scale) + place).astype(np.int32)
+
+    width, height = scaled(np.array([columns[-1], rows[-1]])) + np.array([1 + reach + right, 1 + reach + bottom])
+    canvas = np.zeros((height, width), dtype=np.uint8)
+    cv2.polylines(canvas, list(scaled(pairs)), False, 255)
+    x, y = scaled(dots).T
+    canvas[y, x] = 255
+    step = 1 / scale
+    back = np.array([[step, 0.0, corner[0] - place[0] * step], [0.0, step, corner[1] - place[1] * step]])
+    return Drawing(cv2.dilate(canvas, pen).astype(np.uint8, copy=False), scale, back)
+
+
+def size_of(parts: Parts, stroke_width: float) -> float:
+    """The factor that brings the parts of a mask to the official size, as if each were a stroke."""
+    sizes = np.maximum(parts.sizes - stroke_width, 0.0)
+    # A quarter of a pixel off the whole numbers, whose mean would be rounded down.
+    lows = parts.boxes[:, :2] + 0.25
+    strokes = [np.stack([low, low + size]) for low, size in zip(lows, sizes, strict=True)]
+    return official_scale(strokes) * (_PART_HEIGHT / STROKE_HEIGHT)
+
+
+def straighten(mask: np.ndarray, parts: Parts, height: float) -> tuple[np.ndarray, np.ndarray]:
+    """`mask` with a sloping line of writing made level, and the map (2, 3) from the result to `mask`.
+
+    It is turned back only if its bars and equals signs slope as well: a line of symbols also climbs when it ends
+    in an exponent or a fraction.
+    """
+    slope = _slope(parts, height)
+    if slope is None:
+        return mask, np.eye(2, 3)
+    bars = _bar_angles(mask, height)
+    if len(bars):
+        believed = abs(float(np.median(bars)) - slope) < 0.5 * abs(slope)
+    else:
+        believed = abs(slope) > math.radians(_LEAST_SLOPE_ALONE) and len(parts.areas) >= _FEWEST_ALONE
+    if not believed:
+        return mask, np.eye(2, 3)
+    cos, sin = math.cos(slope), math.sin(slope)
+    forth = np.array([[cos, sin], [-sin, cos]])
+    rows, columns = mask.shape
+    corners = np.array([[0, 0], [columns, 0], [0, rows], [columns, rows]]) @ forth.T
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    affine = np.concatenate([forth, -low[:, None]], axis=1)  # mask to result, both from pixel edges
+    half = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])  # OpenCV counts from pixel centres
+    other = np.array([[1.0, 0.0, -0.5], [0.0, 1.0, -0.5]])
+    size = (math.ceil(high[0] - low[0]), math.ceil(high[1] - low[1]))
+    straight = cv2.warpAffine(mask, chain(other, affine, half), size, flags=cv2.INTER_LINEAR)
+    return np.where(straight > 127, 255, 0).astype(np.uint8), cv2.invertAffineTransform(affine)
+
+
+def _slope(parts: Parts, height: float) -> float | None:
+    """The angle (radians, positive downwards) of a line of writing; None if it is level or no line."""
+    tall = parts.boxes[parts.sizes[:, 1] > 0.3 * height]
+    if not _FEWEST <= len(tall) <= 300:
+        return None
+    x, y = (tall[:, 0] + tall[:, 2]) / 2, (tall[:, 1] + tall[:, 3]) / 2
+    dx, dy = x[:, None] - x, y[:, None] - y
+    apart = dx > 1.5 * height
+    if np.ptp(x) < _LONG * height or not apart.any():
+        return None
+    slope = float(np.median(dy[apart] / dx[apart]))
+    angle = math.atan(slope)
+    rest = y - slope * x
+    spread = float(np.median(np.abs(rest - np.median(rest))))
+    before = float(np.median(np.abs(y - np.median(y))))
+    if not math.radians(_LEAST_SLOPE) < abs(angle) < math.radians(_MOST_SLOPE):
+        return None
+    return angle if spread < _FLAT * height and spread < 0.5 * before else None
+
+
+def _bar_angles(mask: np.ndarray, height: float) -> np.ndarray:
+    """The angles (radians, positive downwards) of straight strokes that lie rather than stand."""
+    angles = []
+    for outline in cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[0]:
+        points = outline.reshape(-1, 2).astype(np.float32)
+        if len(points) < 5 or max(np.ptp(points, axis=0)) < 0.3 * height:
+            continue
+        _, (across, down), _ = cv2.minAreaRect(points)
+        if max(across, down) < 3.5 * min(across, down):
+            continue
+        vx, vy, _, _ = (float(v) for v in cv2.fitLine(points, cv2.DIST_L2, 0, 0.01, 0.01).ravel())
+        angle = math.atan2(vy, vx) if vx >= 0 else math.atan2(-vy, -vx)
+        if abs(angle) < math.pi / 4:
+            angles.append(angle)
+    return np.array(angles)
