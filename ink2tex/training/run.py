@@ -11,6 +11,7 @@ The folder holds `recipe.yaml`, `state.pt`, `best-*.safetensors` (averaged weigh
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import time
@@ -274,6 +275,7 @@ def train(
     Under `torchrun` (or `ink2tex train --processes N`) every process calls this with the same arguments.
     """
     folder = Path(folder)
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # no greetings, no advertisements
     process = int(os.environ.get("RANK", "0"))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -1,0 +1,102 @@
+"""Two processes of one thread against one process of two threads: images a second and loss, in the same run.
+
+    python benchmarks/processes.py [--recipe recipes/abm-lite.yaml] [--steps 12] [--rounds 2]
+
+Both train the recipe's network on the same made-up ink (same number of images for each optimisation step), one after
+the other in turns. Printed are images a second, their ratio, and the loss of both after the last step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from ink2tex.data.sample import Sample
+from ink2tex.training import launch
+from ink2tex.vocabulary import CROHME_SYMBOLS
+
+ROOT = Path(__file__).parents[1]
+
+
+def scribbles(count: int, seed: int = 0) -> list[Sample]:
+    """Rows of random symbols in the sizes that CROHME has: 5 to 25 tokens, each with a stroke of its own."""
+    rng = np.random.default_rng(seed)
+    letters = [symbol for symbol in CROHME_SYMBOLS if len(symbol) == 1 and symbol.isalnum()]
+    shapes = {letter: rng.random((14, 2)).astype(np.float32) for letter in letters}
+    samples = []
+    for i in range(count):
+        tokens = tuple(rng.choice(letters, size=int(rng.integers(5, 26))))
+        strokes = []
+        for t, token in enumerate(tokens):
+            strokes.append(shapes[token] * (24, 28) + (20.0 * t, 30.0 * (rng.random() > 0.8)))
+        samples.append(Sample(f"s{i}", tokens, tuple(strokes), None, tuple((t,) for t in range(len(tokens)))))
+    return samples
+
+
+def worker(recipe_path: str, folder: str, steps: int, processes: int) -> None:
+    """One run; its speed is what the run itself wrote down, its loss that of the last step."""
+    from ink2tex.training.recipe import RunSettings, ScheduleSettings, read_recipe
+    from ink2tex.training.run import train
+
+    launch.prepare_process()
+    recipe = read_recipe(recipe_path)
+    size = recipe.batch.size * 2 // processes
+    recipe = dataclasses.replace(
+        recipe,
+        batch=dataclasses.replace(recipe.batch, size=size, pixels=recipe.batch.pixels * 2 // processes, small_first=()),
+        schedule=ScheduleSettings(kind="hold", steps=2 * steps),
+        run=RunSettings(save_every=steps, validate_every=10**9, keep=1),
+    )
+    train(recipe, scribbles(800), [], folder)
+
+
+def measure(processes: int, arguments: argparse.Namespace) -> tuple[float, float]:
+    """Images a second of the second leg (kernels are built in the first), and the loss after it."""
+    with tempfile.TemporaryDirectory() as folder:
+        inner = [str(Path(__file__).resolve()), "--worker", folder, "--recipe", arguments.recipe]
+        inner += ["--steps", str(arguments.steps), "--processes", str(processes)]
+        command = [sys.executable, *inner]
+        if processes > 1:
+            launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+            command = [sys.executable, *launcher, *inner]
+        subprocess.run(command, check=True, env=launch.environment((os.cpu_count() or 2) // processes))
+        header, *rows = (Path(folder) / "train.csv").read_text().splitlines()
+        last = dict(zip(header.split(","), rows[-1].split(","), strict=True))
+        return float(last["images_per_second"]), float(last["l2r"]) + float(last["r2l"])
+
+
+def main() -> None:
+    """Print speeds, ratio and losses."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--recipe", default=str(ROOT / "recipes" / "abm-lite.yaml"))
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--processes", type=int, default=1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        worker(arguments.recipe, arguments.worker, arguments.steps, arguments.processes)
+        return
+    runs: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+    for _ in range(arguments.rounds):
+        for processes in runs:
+            runs[processes].append(measure(processes, arguments))
+    speeds = {p: statistics.median(speed for speed, _ in values) for p, values in runs.items()}
+    losses = {p: statistics.mean(loss for _, loss in values) for p, values in runs.items()}
+    print(f"1 process  × 2 threads  {speeds[1]:6.2f} images/s   loss {losses[1]:.3f}")
+    print(f"2 processes × 1 thread  {speeds[2]:6.2f} images/s   loss {losses[2]:.3f}")
+    print(f"ratio                   {speeds[2] / speeds[1]:6.2f}")
+    print(json.dumps({"ratio": round(speeds[2] / speeds[1], 2), "steps": 2 * arguments.steps}))
+
+
+if __name__ == "__main__":
+    main()
