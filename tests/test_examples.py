@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from ink2tex.data.alignment import align
 from ink2tex.data.readers import read_captions, sample_from_ink
@@ -21,6 +24,7 @@ from ink2tex.vocabulary import Direction, Vocabulary
 EXAMPLES = Path(__file__).parent.parent / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
+import demo  # noqa: E402
 import draw  # noqa: E402
 import glyphs  # noqa: E402
 
@@ -127,3 +131,44 @@ def test_strokes_pass_through_their_points(token: str, way: str) -> None:
 def test_a_label_out_of_form_is_refused() -> None:
     with pytest.raises(ValueError, match="not a label"):
         draw.write("x ^ 2", 1)
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Console:
+    """Where the demo writes."""
+    screen = Console(record=True, width=160, file=io.StringIO())
+    monkeypatch.setattr(demo, "console", screen)
+    return screen
+
+
+def test_demo_reads_the_examples_with_shipped_weights(screen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    def recognize(path: Path) -> SimpleNamespace:
+        tokens = tuple("xyz") if path.name == "mean.png" else tuple(LABELS[path.stem])
+        return SimpleNamespace(tokens=tokens, confidence=0.9)
+
+    monkeypatch.setattr("ink2tex.load", lambda: SimpleNamespace(recognize=recognize), raising=False)
+    demo.read_examples()
+    text = screen.export_text()
+    assert "11 of 12" in text
+    assert "12 of 12" in text
+    assert text.count("✗") == 1
+    assert text.count("90%") == 24
+
+
+def test_demo_trains_without_weights(screen: Console) -> None:
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    try:
+        demo.train_and_read(drawings=24, unseen=3, steps=20)
+    finally:
+        torch.set_num_threads(threads)
+    assert "of 3 read without a mistake" in screen.export_text()
+
+
+def test_labels_of_the_demo_can_be_drawn_and_read() -> None:
+    rng = np.random.default_rng(0)
+    grammar = grammar_for(Vocabulary(), Direction.L2R)
+    for seed in range(50):
+        label = demo.some_label(rng)
+        assert grammar.accepts(label.split())
+        assert draw.write(label, seed).tokens == tuple(label.split())
