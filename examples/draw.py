@@ -40,7 +40,7 @@ EXAMPLES = (
     ("euler", 9, r"e ^ { i \pi } + 1 = 0"),
     ("greek", 10, r"\alpha + \beta = \gamma"),
     ("quadratic", 11, r"\frac { - b \pm \sqrt { b ^ { 2 } - 4 a c } } { 2 a }"),
-    ("function", 12, r"f ( x ) = 3 x + 7"),
+    ("function", 13, r"f ( x ) = 3 x + 7"),
 )
 
 #: The hand: what every drawing gets, in pixels of the official bitmaps and in shares of a symbol.
@@ -67,7 +67,8 @@ GAP = 27.0  # between two symbols
 WIDE = {
     **dict.fromkeys(("+", "-", r"\pm", r"\rightarrow"), 16.0),
     **dict.fromkeys(("(", ")"), 6.0),
-    **dict.fromkeys(("=", r"\sin", r"\lim", r"\sum", r"\int", r"\frac", r"\sqrt"), 24.0),
+    **dict.fromkeys(("=", r"\sin", r"\int", r"\frac", r"\sqrt"), 24.0),
+    **dict.fromkeys((r"\lim", r"\sum"), 34.0),
 }
 BELOW_AND_ABOVE = (r"\sum", r"\lim")
 
@@ -149,14 +150,14 @@ class Writer:
         above, below = (
             block.moved(0.5 * (width - block.box[0] - block.box[2]) + self._uneven(), 0.0) for block in (above, below)
         )
-        above = above.moved(0.0, AXIS - 34 + 0.5 * self._uneven() - above.box[3])
-        below = below.moved(0.0, AXIS + 34 + 0.5 * self._uneven() - below.box[1])
+        above = above.moved(0.0, AXIS - 38 + 0.5 * self._uneven() - above.box[3])
+        below = below.moved(0.0, AXIS + 38 + 0.5 * self._uneven() - below.box[1])
         return above + Block([(head, [bar])]) + below
 
     def _root(self, head: int, inside: Block) -> Block:
         left, top, right, bottom = inside.box
-        inside = inside.moved(84 - left, 0.0)
-        right += 84 - left + 16 + abs(self._uneven())
+        inside = inside.moved(90 - left, 0.0)
+        right += 90 - left + 16 + abs(self._uneven())
         top, bottom = top - 30 + 0.5 * self._uneven(), max(bottom, 0.0) + 4
         sign = f"0,{bottom - 62} 14,{bottom - 70}! 22,{bottom - 30} 34,{bottom}! 46,{bottom - 70} 58,{top}!"
         bar = f"{0.5 * (58 + right)},{top - 3} {right},{top - 2}"
