@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # `typing` alone would be most of what importing this package costs
 if TYPE_CHECKING:
+    from typing import Any
+
     from ink2tex.errors import Ink2TexError
     from ink2tex.ink import Ink
     from ink2tex.runtime.inputs import Input

@@ -35,3 +35,28 @@ def train_captions(crohme: Path) -> dict[str, list[str]]:
 @pytest.fixture(scope="session")
 def train_audit(train_inks: list[Ink], train_captions: dict[str, list[str]]) -> Audit:
     return audit(train_inks, train_captions)
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a tiny random network with both branches."""
+    import torch
+
+    from ink2tex.model.checkpoint import save_checkpoint
+    from tests.tiny import tiny_network
+
+    torch.set_num_threads(1)
+    path = tmp_path_factory.mktemp("tiny") / "tiny.safetensors"
+    save_checkpoint(tiny_network(), path, {"step": 1})
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_checkpoint: Path) -> Path:
+    """The same network, exported (float32)."""
+    from ink2tex.model.checkpoint import load_checkpoint
+    from ink2tex.training.export import export
+
+    folder = tiny_checkpoint.parent / "model"
+    export(load_checkpoint(tiny_checkpoint)[0], folder, "float32")
+    return folder

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 
 from ink2tex import __version__
+from ink2tex.app.progress import progress
 from ink2tex.errors import Ink2TexError
 
 app = typer.Typer(
@@ -28,6 +30,19 @@ Captions = Annotated[
     Optional[Path],  # noqa: UP045  (typer reads annotations at run time)
     typer.Option("--captions", help="Caption file, 'uid TAB tokens'; labels come from the InkML when left out."),
 ]
+ModelPath = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--model", "-m", help="A model folder or a checkpoint; the weights of the package when left out."),
+]
+DecodeMode = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--decode", help="l2r, r2l or joint; what suits the model when left out."),
+]
+Beam = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--beam", min=1, help="Hypotheses of the search; what suits the model when left out."),
+]
+Grammar = Annotated[bool, typer.Option("--grammar/--no-grammar", help="Only write LaTeX that parses.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -44,6 +59,87 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+@app.command()
+def recognize(
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="Pictures, PDFs, InkML files, folders of them; '-' is standard input.", metavar="PATH..."),
+    ],
+    model: ModelPath = None,
+    form: Annotated[str, typer.Option("--format", "-f", help="text, json, jsonl or tsv.")] = "text",
+    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="File to write.")] = None,  # noqa: UP045
+    nbest: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="Readings of each input, with their probabilities."),
+    ] = None,
+    decode: DecodeMode = None,
+    beam: Beam = None,
+    grammar: Grammar = True,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes that read at the same time.")] = 1,
+    threads: Annotated[Optional[int], typer.Option(min=1, help="Threads of each process.")] = None,  # noqa: UP045
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the output file of an earlier run.")] = False,
+    debug_image: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write what the network saw: a PNG file, or a folder for several inputs."),
+    ] = None,
+) -> None:
+    """Read pictures, PDFs and ink, and write LaTeX. Exit code 1: some inputs could not be read; 2: none."""
+    from ink2tex.app.recognize import Settings, run
+
+    settings = Settings(
+        model=None if model is None else str(model),
+        decode=decode,
+        beam=beam,
+        nbest=nbest,
+        grammar=grammar,
+        threads=threads,
+        debug_image=None if debug_image is None else str(debug_image),
+    )
+    code = run(paths, settings, form, output, jobs, resume)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def explain(
+    picture: Annotated[str, typer.Argument(help="A picture, InkML or '-'.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .gif, .png or .html file.")],
+    model: ModelPath = None,
+    beam: Beam = None,
+    grammar: Grammar = True,
+) -> None:
+    """Draw where the network looked, token by token, in each direction."""
+    from ink2tex.app.explain import write
+    from ink2tex.app.files import expand
+    from ink2tex.runtime.recognizer import load
+
+    item = expand([picture])[0]
+    write(load(model, beam=beam, grammar=grammar).explain(item.load(), item.name), output)
+    typer.echo(f"wrote {output}")
+
+
+@app.command()
+def export(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    precision: Annotated[
+        str, typer.Option(help="How weights are stored: float16, float24 (as good as float32) or float32.")
+    ] = "float24",
+    decode: DecodeMode = None,
+    beam: Beam = None,
+    calibrate: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Labelled data, not of the training, on which confidences are fitted."),
+    ] = None,
+    captions: Captions = None,
+) -> None:
+    """Write a checkpoint as ONNX graphs that are recognised with without torch."""
+    from ink2tex.training.export import export_command
+
+    for line in export_command(checkpoint, output, precision, decode, beam, calibrate, captions):
+        typer.echo(line)
 
 
 @app.command()
@@ -88,12 +184,13 @@ def train(
 
 @app.command()
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors).")],
+    model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors) or a model folder of 'ink2tex export'.")],
     data: DataPath,
     captions: Captions = None,
     decode: Annotated[str, typer.Option(help="l2r, r2l or joint.")] = "l2r",
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses of the search; 1 is greedy.")] = 1,
-    grammar: Annotated[bool, typer.Option(help="Only write LaTeX that parses.")] = True,
+    alpha: Annotated[float, typer.Option(min=0, help="Exponent of the length that scores are divided by.")] = 1.0,
+    grammar: Grammar = True,
     structural: Annotated[bool, typer.Option(help="Also compare structure, not only strings.")] = False,
     limit: Annotated[Optional[int], typer.Option(help="Only the first so many samples.")] = None,  # noqa: UP045
     predictions: Annotated[
@@ -105,22 +202,27 @@ def evaluate(
     """Read a labelled set and compare: ExpRate, WER, by length, prefixes and suffixes."""
     from ink2tex.data.readers import read_samples
     from ink2tex.metrics import score
-    from ink2tex.model.checkpoint import load_checkpoint
     from ink2tex.search import SearchOptions
-    from ink2tex.training.evaluation import read_samples_with
 
     if decode not in ("l2r", "r2l", "joint"):
         raise Ink2TexError(f"--decode is l2r, r2l or joint, not {decode!r}")
-    network, _ = load_checkpoint(model)
-    samples = read_samples(data, captions, align=False, limit=limit)
-    with _progress("reading", len(samples)) as advance:
-        read = read_samples_with(
-            network,
-            samples,
-            decode,  # type: ignore[arg-type]
-            SearchOptions(beam=beam, grammar=grammar),
-            progress=advance,
-        )
+    options = SearchOptions(beam=beam, alpha=alpha, grammar=grammar)
+    read: Mapping[str, Sequence[str]]
+    if model.is_dir():
+        from ink2tex.runtime.evaluation import Reader
+
+        reader = Reader(model, decode, options)  # type: ignore[arg-type]
+        samples = read_samples(data, captions, align=False, limit=limit)
+        with progress("reading", len(samples)) as advance:
+            read = reader.read(samples, advance)
+    else:
+        from ink2tex.model.checkpoint import load_checkpoint
+        from ink2tex.training.evaluation import read_samples_with
+
+        network, _ = load_checkpoint(model)
+        samples = read_samples(data, captions, align=False, limit=limit)
+        with progress("reading", len(samples)) as advance:
+            read = read_samples_with(network, samples, decode, options, progress=advance)  # type: ignore[arg-type]
     if predictions is not None:
         lines = (f"{uid}\t{' '.join(tokens)}\n" for uid, tokens in sorted(read.items()))
         predictions.write_text("".join(lines), encoding="utf-8")
@@ -173,6 +275,22 @@ def vocab(
         output.write_text(text, encoding="utf-8")
 
 
+@data.command()
+def audit(
+    path: Annotated[Path, typer.Argument(help="InkML folder or archive.")],
+    captions: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="Published labels to compare with, 'uid TAB tokens'."),
+    ] = None,
+) -> None:
+    """Compare the truth in ink files with published labels, and say why they differ."""
+    from ink2tex.data.audit import audit as compare
+    from ink2tex.data.audit import read_inks, table
+    from ink2tex.data.captions import read_captions
+
+    typer.echo(table(compare(read_inks(path), None if captions is None else read_captions(captions))))
+
+
 def _vocabulary(path: Path | None) -> Any:
     from ink2tex.vocabulary import Vocabulary
 
@@ -193,26 +311,6 @@ def _show(report: Any, as_json: bool) -> None:
     from ink2tex.metrics import render
 
     Console().print(render(report))
-
-
-class _progress:  # noqa: N801  (reads as a function)
-    """A bar with rate and ETA on a terminal, nothing in a pipe."""
-
-    def __init__(self, what: str, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self._bar.add_task(what, total=total)
-
-    def __enter__(self) -> Any:
-        self._bar.start()
-        return lambda count: self._bar.advance(self._task, count)
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,7 +22,7 @@ from ink2tex.runtime.calibration import confidence
 from ink2tex.runtime.inputs import Input, to_bitmap
 from ink2tex.runtime.result import Alternative, Result, Timing, token_boxes
 from ink2tex.search import Hypothesis, LengthLimit, SearchOptions, joint, search
-from ink2tex.vocabulary import Direction
+from ink2tex.vocabulary import Direction, Vocabulary
 
 Mode = Literal["l2r", "r2l", "joint"]
 MODES: Final = ("l2r", "r2l", "joint")
@@ -86,20 +86,20 @@ class Recognizer:
 
         Raises an `Ink2TexError` for what is no picture, or one without ink.
         """
-        (result,) = self._recognize([_prepared(source, name)])
+        (result,) = self._recognize([prepare_input(source, name)])
         return result
 
     def recognize_many(self, sources: Iterable[Input]) -> Iterator[Result]:
         """Read any number of inputs, lazily and in their order; similar sizes are read together."""
-        for answer in self.try_many((source, None) for source in sources):
+        for answer in self.try_many(sources):
             if isinstance(answer, Ink2TexError):
                 raise answer
             yield answer
 
-    def try_many(self, sources: Iterable[tuple[Input, str | None]]) -> Iterator[Result | Ink2TexError]:
-        """`recognize_many` for inputs with names, where a bad input is answered with its error."""
+    def try_many(self, sources: Iterable[Input | Ready]) -> Iterator[Result | Ink2TexError]:
+        """`recognize_many` where a bad input is answered with its error; inputs may be prepared already."""
         left = iter(sources)
-        while window := [_attempt(source, name) for source, name in islice(left, _WINDOW)]:
+        while window := [_attempt(source) for source in islice(left, _WINDOW)]:
             answers: list[Result | Ink2TexError | None] = [p if isinstance(p, Ink2TexError) else None for p in window]
             good = [(i, p) for i, p in enumerate(window) if not isinstance(p, Ink2TexError)]
             for batch in self._batches(good):
@@ -107,6 +107,18 @@ class Recognizer:
                 for (i, _), result in zip(batch, results, strict=True):
                     answers[i] = result
             yield from cast("list[Result | Ink2TexError]", answers)
+
+    def explain(self, source: Input, name: str | None = None) -> Explanation:
+        """Read one input with each branch by itself, and tell where it looked for each token."""
+        prepared = to_bitmap(source, name)
+        bitmap = scale_bitmap(prepared.bitmap, self.backend.input_scale)
+        batch = self._encode([bitmap])
+        options = replace(self.decode.search, nbest=1)
+        found = {
+            direction: self._search(batch, Decode(direction.value, options))[0][0]
+            for direction in self.backend.directions
+        }
+        return Explanation(prepared, CELL / self.backend.input_scale, self.backend.vocabulary, found)
 
     def read(self, bitmaps: Sequence[np.ndarray], decode: Decode | None = None) -> list[list[Hypothesis]]:
         """The best hypotheses of official bitmaps (H, W) that are read together; no more than that."""
@@ -116,24 +128,22 @@ class Recognizer:
         self, bitmaps: Sequence[np.ndarray], decode: Decode | None = None
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """`read` for many bitmaps, in batches of similar size: (position, hypotheses) in no particular order."""
-        indexed = [
-            (i, _Ready(Prepared(bitmap, (), 1.0, np.eye(2, 3)), bitmap, 0.0)) for i, bitmap in enumerate(bitmaps)
-        ]
+        indexed = [(i, Ready(Prepared(bitmap, (), 1.0, np.eye(2, 3)))) for i, bitmap in enumerate(bitmaps)]
         for batch in self._batches(indexed, decode):
             yield from zip((i for i, _ in batch), self.read([r.prepared.bitmap for _, r in batch], decode), strict=True)
 
     def _batches(
-        self, items: Sequence[tuple[int, _Ready]], decode: Decode | None = None
-    ) -> Iterator[list[tuple[int, _Ready]]]:
+        self, items: Sequence[tuple[int, Ready]], decode: Decode | None = None
+    ) -> Iterator[list[tuple[int, Ready]]]:
         """Items of similar size together, as many as a step can hold."""
         beam = (decode or self.decode).search.beam
         scale = self.backend.input_scale
 
-        def grid(item: tuple[int, _Ready]) -> tuple[int, int]:
+        def grid(item: tuple[int, Ready]) -> tuple[int, int]:
             height, width = item[1].prepared.bitmap.shape
             return math.ceil(height * scale / CELL), math.ceil(width * scale / CELL)
 
-        batch: list[tuple[int, _Ready]] = []
+        batch: list[tuple[int, Ready]] = []
         rows = columns = 0
         for item in sorted(items, key=lambda item: (grid(item)[1], grid(item)[0])):
             h, w = max(rows, grid(item)[0]), max(columns, grid(item)[1])
@@ -145,7 +155,7 @@ class Recognizer:
         if batch:
             yield batch
 
-    def _recognize(self, ready: Sequence[_Ready]) -> list[Result]:
+    def _recognize(self, ready: Sequence[Ready]) -> list[Result]:
         start = time.perf_counter()
         encoded = self._encode([scale_bitmap(r.prepared.bitmap, self.backend.input_scale) for r in ready])
         middle = time.perf_counter()
@@ -180,7 +190,7 @@ class Recognizer:
             backward = other.result()
         return joint(l2r, r2l, forward, backward, options)
 
-    def _result(self, ready: _Ready, hypotheses: Sequence[Hypothesis], size: tuple[int, int], timing: Timing) -> Result:
+    def _result(self, ready: Ready, hypotheses: Sequence[Hypothesis], size: tuple[int, int], timing: Timing) -> Result:
         best, words = hypotheses[0], self.backend.vocabulary
         tokens = tuple(words.decode(best.tokens))
         sure = confidence(self.backend.calibration.get(self.decode.mode), best.logprob)
@@ -201,12 +211,24 @@ class Recognizer:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ready:
+class Ready:
     """An input that is ready to be read."""
 
     prepared: Prepared
-    source: Any
-    seconds: float
+    #: What preparing took.
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Where the branches looked."""
+
+    prepared: Prepared
+    #: Pixels of the official bitmap per cell of the attention.
+    cell: float
+    vocabulary: Vocabulary
+    #: The best answer of each branch, with its attention; tokens from left to right.
+    answers: Mapping[Direction, Hypothesis]
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,15 +238,16 @@ class _EncodedBatch:
     limits: np.ndarray  # (B,) most tokens
 
 
-def _prepared(source: Input, name: str | None) -> _Ready:
+def prepare_input(source: Input, name: str | None = None) -> Ready:
+    """The bitmap of any input; `name` stands for it in errors."""
     start = time.perf_counter()
     prepared = to_bitmap(source, name)
-    return _Ready(prepared, source, time.perf_counter() - start)
+    return Ready(prepared, time.perf_counter() - start)
 
 
-def _attempt(source: Input, name: str | None) -> _Ready | Ink2TexError:
+def _attempt(source: Input | Ready) -> Ready | Ink2TexError:
     try:
-        return _prepared(source, name)
+        return source if isinstance(source, Ready) else prepare_input(source)
     except Ink2TexError as error:
         return error
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import onnx
@@ -30,13 +31,17 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 from torch.onnx.utils import register_custom_op_symbolic
 
+from ink2tex.data.readers import read_samples
+from ink2tex.data.sample import Sample
 from ink2tex.errors import CheckpointError
 from ink2tex.model.attention import Memory
 from ink2tex.model.checkpoint import load_checkpoint
 from ink2tex.model.decoders import RecurrentDecoder, RecurrentState
 from ink2tex.model.network import Network
-from ink2tex.runtime.bundle import ENCODER, DecodeDefaults, Manifest, step_file, write_manifest
+from ink2tex.runtime.bundle import ENCODER, MANIFEST, DecodeDefaults, Manifest, read_manifest, step_file, write_manifest
 from ink2tex.runtime.calibration import Calibration
+from ink2tex.runtime.evaluation import Reader
+from ink2tex.runtime.recognizer import MODES
 from ink2tex.vocabulary import Direction
 
 Precision = Literal["float16", "float24", "float32"]
@@ -170,10 +175,45 @@ def export(
     )
 
 
-def export_checkpoint(checkpoint: str | Path, folder: str | Path, precision: Precision = "float16") -> Manifest:
-    """Write the network of a checkpoint file as a model folder."""
+def export_command(
+    checkpoint: Path,
+    folder: Path,
+    precision: str,
+    mode: str | None = None,
+    beam: int | None = None,
+    calibrate_on: Path | None = None,
+    captions: Path | None = None,
+) -> Iterator[str]:
+    """`ink2tex export`: write a checkpoint's network, fit its confidence if there is data for it; what to tell."""
+    if precision not in get_args(Precision):
+        known = ", ".join(get_args(Precision))
+        raise CheckpointError(f"--precision is one of {known}, not {precision!r}")
+    if mode is not None and mode not in MODES:
+        raise CheckpointError(f"--decode is one of {', '.join(MODES)}, not {mode!r}")
     network, notes = load_checkpoint(checkpoint)
-    return export(network, folder, precision, notes)
+    manifest = export(network, folder, cast(Precision, precision), notes, DecodeDefaults(mode, beam))
+    size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST))
+    yield f"wrote {folder}: {len(manifest.files)} graphs, {size / 1e6:.1f} MB"
+    if calibrate_on is not None:
+        samples = read_samples(calibrate_on, captions, align=False)
+        for name, line in calibrate(folder, samples).items():
+            yield (
+                f"calibrated {name} on {line.samples} expressions: error {100 * line.error:.1f} points "
+                "(cross-validated)"
+            )
+
+
+def calibrate(folder: str | Path, samples: Sequence[Sample], modes: Sequence[str] = ()) -> dict[str, Calibration]:
+    """Fit how sure each decoding mode may be on labelled samples, and write it into a model folder."""
+    manifest = read_manifest(folder)
+    if not modes:
+        have = [direction.value for direction in manifest.directions]
+        modes = [*have, "joint"] if len(have) > 1 else have
+    found = dict(manifest.calibration)
+    for mode in modes:
+        found[mode] = Reader(folder, cast(Any, mode)).calibration(samples)
+    write_manifest(Path(folder), replace(manifest, calibration=found))
+    return found
 
 
 def _write_encoder(
