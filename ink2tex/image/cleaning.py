@@ -18,6 +18,8 @@ from ink2tex.raster import FLAT
 
 #: Parts smaller than this in every direction, in widths of a stroke, are dots or specks.
 _DOT: Final = 2.5
+#: Something has to be as long as this, or there are only specks.
+_LEAST_WRITING: Final = 2.0
 #: Dots further than this from everything else, in heights of a symbol, are dust.
 _DUST: Final = 1.2
 #: A few parts so far from the rest, in heights, that hold so little of the ink do not belong to it.
@@ -25,6 +27,8 @@ _STRAY: Final = 2.5
 _STRAY_INK: Final = 0.03
 #: Parts at the edge of the picture that are so much fainter than the rest are paper, not writing.
 _FAINT: Final = 0.7
+#: A part that lies on the end of the paper for this part of its area is that end.
+_ON_BRINK: Final = 0.6
 #: Strokes are nowhere thicker than this many times their usual width; at the edge, what is thicker is no stroke.
 _THICK: Final = 4.0
 #: With more parts than this a picture is noise rather than writing, and distances are not looked at.
@@ -77,6 +81,9 @@ def clean(ink: InkMap) -> Writing:
     longest = parts.sizes.max(axis=1)
     keep = (parts.areas >= 0.35 * width**2) & (longest >= 0.7 * width)
     keep &= ~_of_the_edge(parts, labels, ink, width)
+    if ink.brinks is not None:
+        on_brink = np.bincount(labels[ink.brinks], minlength=len(keep) + 1)[1:]
+        keep &= on_brink < _ON_BRINK * parts.areas
     if not keep.any():
         raise NoInkError
     indices = np.flatnonzero(keep)
@@ -84,6 +91,8 @@ def clean(ink: InkMap) -> Writing:
         indices = indices[_near_the_rest(parts.chosen(indices), width)]
         keep[:] = False
         keep[indices] = True
+    if longest[keep].max() < _LEAST_WRITING * width:
+        raise NoInkError
     mask = np.where(np.append(False, keep), 255, 0).astype(np.uint8)[labels]
     writing = Writing(mask, parts.chosen(keep), width, height_of(parts.chosen(keep), width))
     return replace(writing, warnings=_warnings(writing, ink))

@@ -14,7 +14,9 @@ from ink2tex.image.thinning import links, prune, thin
 from ink2tex.raster import MAX_EXTENT, OFFICIAL, STROKE_HEIGHT, brush, official_scale
 
 #: Connected parts are somewhat higher than the strokes they consist of: the median over the 2013 set.
-_PART_HEIGHT: Final = 29.3
+_PART_HEIGHT: Final = 29.4
+#: Parts that are so many times wider than high are bars and do not tell the size.
+_BAR: Final = 3.0
 #: Lines of writing that rise or fall by less than this, in degrees, are left alone.
 _LEAST_SLOPE: Final = 4.0
 _MOST_SLOPE: Final = 40.0
@@ -74,10 +76,13 @@ def redraw(mask: np.ndarray, stroke_width: float) -> Drawing:
 
 def size_of(parts: Parts, stroke_width: float) -> float:
     """The factor that brings the parts of a mask to the official size, as if each were a stroke."""
-    sizes = np.maximum(parts.sizes - stroke_width, 0.0)
+    sizes = np.maximum(parts.sizes - stroke_width, 0.0)  # (n, 2) between the middles of strokes
+    # Bars on photos are rarely level enough to count as flat by their height.
+    standing = sizes[:, 0] <= _BAR * np.maximum(sizes[:, 1], stroke_width)
+    chosen = standing if standing.any() else ~standing
     # A quarter of a pixel off the whole numbers, whose mean would be rounded down.
-    lows = parts.boxes[:, :2] + 0.25
-    strokes = [np.stack([low, low + size]) for low, size in zip(lows, sizes, strict=True)]
+    lows = parts.boxes[chosen, :2] + 0.25
+    strokes = [np.stack([low, low + size]) for low, size in zip(lows, sizes[chosen], strict=True)]
     return official_scale(strokes) * (_PART_HEIGHT / STROKE_HEIGHT)
 
 

@@ -26,6 +26,8 @@ _OVER_NOISE: Final = 5.0
 _LOW, _HIGH = 0.3, 0.5
 #: Edges of strokes lie where the darkness is this part of that in the middle of the stroke.
 _EDGE: Final = 0.4
+#: The paper ends where its brightness falls to this part within the width of a stroke.
+_BRINK: Final = 0.7
 
 
 class NoInkError(ImageError):
@@ -47,7 +49,9 @@ class InkMap:
     level: float
     noise: float
     #: Whether printed rules were taken away.
-    ruled: bool
+    ruled: bool = False
+    #: (H, W) bool: where the paper ends or a shadow begins; None if that was not looked for.
+    brinks: np.ndarray | None = None
 
 
 def is_light_on_dark(picture: np.ndarray) -> bool:
@@ -74,8 +78,14 @@ def fine_ink(picture: np.ndarray, stroke_width: float, rules: bool) -> InkMap:
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (reach, reach))
     small = cv2.medianBlur(small, 3) if min(small.shape[:2]) > 2 and stroke_width * scale > 2 else small
     paper = cv2.morphologyEx(small, cv2.MORPH_CLOSE, kernel, borderType=cv2.BORDER_REPLICATE)
-    paper = cv2.GaussianBlur(paper, (0, 0), reach / 3, borderType=cv2.BORDER_REPLICATE)
-    return _separate(picture, paper, stroke_width, rules)
+    paper = cv2.GaussianBlur(paper, (0, 0), max(1.0, reach / 10), borderType=cv2.BORDER_REPLICATE)
+    ink = _separate(picture, paper, stroke_width, rules)
+    square = np.ones((2 * round(stroke_width * scale) + 1,) * 2, np.uint8)
+    bright, dim = (grey_of(way(paper, square)).astype(np.float32) for way in (cv2.dilate, cv2.erode))
+    if not (brinks := (dim < _BRINK * bright).astype(np.uint8)).any():
+        return ink
+    size = (picture.shape[1], picture.shape[0])
+    return replace(ink, brinks=cv2.resize(brinks, size, interpolation=cv2.INTER_NEAREST) > 0)
 
 
 def grey_of(picture: np.ndarray) -> np.ndarray:
@@ -96,13 +106,21 @@ def _separate(picture: np.ndarray, paper: np.ndarray, stroke_width: float | None
     strength = _strength(picture, paper)
     sample = strength[:: max(1, strength.shape[0] // 512), :: max(1, strength.shape[1] // 512)]
     middle = float(np.median(sample))
-    noise = 1.48 * float(np.median(np.abs(sample - middle)))
     strength -= middle
+    noise = _noise(sample - middle)
     ink = _threshold(strength, noise, stroke_width)
     if not rules:
         return ink
     wiped = without_rules(strength, ink.level, noise, stroke_width or stroke_width_of(ink.mask))
     return ink if wiped is None else replace(_threshold(wiped, noise, stroke_width), ruled=True)
+
+
+def _noise(strength: np.ndarray) -> float:
+    """The standard deviation of what is around 0, ink left out."""
+    size = np.abs(strength)
+    # The median alone would say 0 for grey levels that mostly agree.
+    usual = strength[size <= max(4 * 1.48 * float(np.median(size)), 0.03)]
+    return float(usual.std())
 
 
 def _threshold(strength: np.ndarray, noise: float, stroke_width: float | None) -> InkMap:
@@ -120,7 +138,7 @@ def _threshold(strength: np.ndarray, noise: float, stroke_width: float | None) -
         peak = cv2.blur(peak, (reach, reach))
         candidates &= strength > _EDGE * np.minimum(peak, level)
     mask = _connected_to(candidates.astype(np.uint8), strength > max(_HIGH * level, low))
-    return InkMap(strength, mask, level, noise, ruled=False)
+    return InkMap(strength, mask, level, noise)
 
 
 def _connected_to(candidates: np.ndarray, sure: np.ndarray) -> np.ndarray:
@@ -163,16 +181,10 @@ def _channels(picture: np.ndarray) -> list[np.ndarray]:
 
 def _surroundings(channel: np.ndarray) -> np.ndarray:
     """The median of a window of about a third of the shorter side (at least 15 px)."""
-    reach = max(15, min(channel.shape) // 3) // 2
-    edge = cv2.copyMakeBorder(
-        channel,
-        reach,
-        reach,
-        reach,
-        reach,
-        cv2.BORDER_REFLECT_101 if min(channel.shape) > reach else cv2.BORDER_REPLICATE,
-    )
-    return cv2.medianBlur(edge, 2 * reach + 1)[reach:-reach, reach:-reach].astype(np.float32)
+    reach = min(max(15, min(channel.shape) // 3) // 2, min(channel.shape) - 1)
+    # Beyond the edge the light goes on as it came: reflected at the value of the edge.
+    wide = np.pad(channel.astype(np.int16), reach, mode="reflect", reflect_type="odd").clip(0, 255).astype(np.uint8)
+    return cv2.medianBlur(wide, 2 * reach + 1)[reach:-reach, reach:-reach].astype(np.float32)
 
 
 def _shrink_to(picture: np.ndarray, side: int) -> np.ndarray:

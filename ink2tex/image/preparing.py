@@ -16,8 +16,8 @@ from typing import Final
 import cv2
 import numpy as np
 
-from ink2tex.image.cleaning import clean
-from ink2tex.image.drawing import chain, redraw, straighten
+from ink2tex.image.cleaning import Parts, clean
+from ink2tex.image.drawing import chain, redraw, size_of, straighten
 from ink2tex.image.paper import NoInkError, fine_ink, is_light_on_dark, rough_ink, stroke_width_of
 from ink2tex.raster import OFFICIAL, brush
 
@@ -25,6 +25,11 @@ from ink2tex.raster import OFFICIAL, brush
 PEN: Final = 5.0
 #: Larger pictures are no official bitmaps.
 _MAX_OFFICIAL_PIXELS: Final = 4_000_000
+#: In every official bitmap fewer squares of 4 × 4 than this fit into the ink, for each of its pixels; a pen of
+#: 4 px has more.
+_LARGER_SQUARES: Final = 0.185
+#: The factors to the official size that are found in official bitmaps, with some to spare.
+_OFFICIAL_SIZES: Final = (0.5, 1.8)
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,10 @@ def is_official(picture: np.ndarray) -> bool:
     square = brush(OFFICIAL.thickness)
     if not np.array_equal(cv2.morphologyEx(picture, cv2.MORPH_OPEN, square), picture):
         return False
-    return cv2.countNonZero(cv2.erode(picture, np.ones((5, 5), np.uint8))) < 0.2 * ink
+    if cv2.countNonZero(cv2.erode(picture, np.ones((4, 4), np.uint8))) > _LARGER_SQUARES * ink:
+        return False
+    low, high = _OFFICIAL_SIZES
+    return low < size_of(Parts.of(picture), OFFICIAL.thickness) < high
 
 
 def _box(mask: np.ndarray, scale: float, margin: float, picture: np.ndarray) -> tuple[int, int, int, int]:

@@ -64,22 +64,26 @@ def _wipe(strength: np.ndarray, least: float, level: float, pen: float) -> np.nd
     height, width = strength.shape
     gone = np.zeros_like(marked)
     columns = np.arange(width)
+    # Rules of a page look alike; each on its own may be covered by strokes.
+    thickness = float(np.median([rule.thickness for rule in rules]))
+    usual = float(np.median([rule.strength for rule in rules]))
+    darker = strength > min(1.6 * usual, 0.5 * (usual + level)) if usual < _FAINTER * level else None
+    reach = thickness / 2 + max(1.0, 0.3 * pen)
+    tall = round(thickness + max(1.5, 0.3 * pen)) + 1
     for rule in rules:
-        reach = rule.thickness / 2 + max(1.0, 0.3 * pen)
-        band = np.zeros_like(marked)
-        outline = np.concatenate(
-            [np.stack([columns, rule.trace - reach], 1), np.stack([columns, rule.trace + reach], 1)[::-1]]
-        )
-        top, bottom = max(0, int(outline[:, 1].min())), min(height, int(outline[:, 1].max()) + 2)
+        sides = [np.stack([columns, rule.trace - reach], 1), np.stack([columns, rule.trace + reach], 1)[::-1]]
+        outline = np.round(np.concatenate(sides)).astype(np.int32)
+        top, bottom = max(0, int(outline[:, 1].min())), min(height, int(outline[:, 1].max()) + 1)
         if top >= bottom:
             continue
-        cv2.fillPoly(band, [np.round(outline).astype(np.int32)], 1)
-        slab = slice(top, bottom)
-        tall = round(rule.thickness + max(2.0, 0.5 * pen)) + 1
-        reach_rows = slice(max(0, top - tall), min(height, bottom + tall))
-        crossing = cv2.morphologyEx(marked[reach_rows], cv2.MORPH_OPEN, np.ones((tall, 1), np.uint8))
-        crossing = crossing[top - reach_rows.start :][: bottom - top]
-        gone[slab] |= cv2.subtract(band[slab], crossing).astype(np.uint8)
+        band = np.zeros((bottom - top, width), np.uint8)
+        cv2.fillPoly(band, [outline - np.array([0, top], np.int32)], 1)
+        above = max(0, top - tall)
+        crossing = cv2.morphologyEx(marked[above : bottom + tall], cv2.MORPH_OPEN, np.ones((tall, 1), np.uint8))
+        band[crossing[top - above :][: bottom - top] > 0] = 0
+        if darker is not None:
+            band[darker[top:bottom]] = 0
+        gone[top:bottom] |= band
     return np.where(gone == 1, np.float32(0), strength)
 
 
@@ -99,9 +103,11 @@ def _rules(long: np.ndarray, strength: np.ndarray, level: float, pen: float) -> 
     most = [r for r in found if r.seen >= _SEEN_OF_MANY and r.strength < _FAINTER * level]
     if len(most) >= _MANY:
         sure += [r for r in most if r not in sure]
-    if len(sure) == 1 and sure[0].strength > _FAINTER * level:
-        sure = []
-    if not sure:
+    # One line as dark as ink, or a few by the same pen, are bars.
+    bold = [r for r in sure if r.strength > _FAINTER * level]
+    if len(bold) == len(sure) and (
+        len(sure) < 2 or (len(sure) <= _MANY and np.median([r.thickness for r in sure]) > 0.6 * pen)
+    ):
         return []
     tilt = float(np.median([rule.tilt for rule in sure]))
     family = len(sure) > 1
@@ -165,7 +171,7 @@ def _traced(
         trace,
         seen=len(where) / width,
         across=bool(where[0] <= edge and where[-1] >= width - 1 - edge),
-        strength=float(np.quantile(dark, 0.7)),
+        strength=float(np.median(dark)),
         thickness=float(np.median(count)),
         tilt=float(np.degrees(np.arctan((trace[-1] - trace[0]) / width))),
     )

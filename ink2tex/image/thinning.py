@@ -39,7 +39,19 @@ def thin(mask: np.ndarray) -> np.ndarray:
             gone += cv2.countNonZero(goes)
             ink = cv2.subtract(ink, goes).astype(np.uint8, copy=False)
         if not gone:
-            return np.ascontiguousarray(ink[1:-1, 1:-1])
+            return _with_dots(np.ascontiguousarray(ink[1:-1, 1:-1]), mask)
+
+
+def _with_dots(skeleton: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """A pixel for each part of the mask that thinning has wiped out, as it does with squares of four pixels."""
+    count, labels, stats, _ = cv2.connectedComponentsWithStats((mask > 0).astype(np.uint8), connectivity=8)
+    left = np.bincount(labels[skeleton == 1], minlength=count)
+    for part in np.flatnonzero(left[1:] == 0) + 1:
+        x, y, width, height = stats[part, :4]
+        inside = np.argwhere(labels[y : y + height, x : x + width] == part)
+        row, column = inside[np.abs(inside - inside.mean(axis=0)).sum(axis=1).argmin()]
+        skeleton[y + row, x + column] = 1
+    return skeleton
 
 
 def links(skeleton: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
