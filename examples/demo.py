@@ -47,7 +47,7 @@ def some_label(rng: np.random.Generator) -> str:
     return f"{term()} {rng.choice(list('+='))} {term()}"
 
 
-def train_and_read(drawings: int = 1000, unseen: int = 12, steps: int = 400) -> None:
+def train_and_read(drawings: int = 1000, unseen: int = 12, steps: int = 360) -> None:
     """Train on drawings, read others. The loop, the losses and the network's parts are those of a real run."""
     import torch
 
@@ -81,7 +81,7 @@ def train_and_read(drawings: int = 1000, unseen: int = 12, steps: int = 400) -> 
     with tempfile.TemporaryDirectory() as folder:
         vocabulary = Vocabulary.from_captions(sample.tokens for sample in samples)
         # On a busy machine the run ends early rather than late.
-        network = train(recipe, samples, (), folder, vocabulary, minutes=1.3)
+        network = train(recipe, samples, (), folder, vocabulary, minutes=1.1)
     read = read_samples_with(network, held_out)
     show("drawing", [(sample.uid, sample.tokens, read[sample.uid]) for sample in held_out])
 
