@@ -14,7 +14,7 @@ from ink2tex.image.thinning import links, prune, thin
 from ink2tex.raster import MAX_EXTENT, OFFICIAL, STROKE_HEIGHT, brush, official_scale
 
 #: Connected parts are somewhat higher than the strokes they consist of: the median over the 2013 set.
-_PART_HEIGHT: Final = 29.4
+_PART_HEIGHT: Final = 30.2
 #: Parts that are so many times wider than high are bars and do not tell the size.
 _BAR: Final = 3.0
 #: Lines of writing that rise or fall by less than this, in degrees, are left alone.
@@ -27,6 +27,11 @@ _FEWEST: Final = 5
 #: The same for writing without any bar.
 _LEAST_SLOPE_ALONE: Final = 10.0
 _FEWEST_ALONE: Final = 8
+#: What is this much thicker than a stroke is a blob.
+_BLOB: Final = 1.4
+#: From pixel centres, as OpenCV counts, to pixel edges, and back.
+_HALF: Final = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
+_HALF_BACK: Final = np.array([[1.0, 0.0, -0.5], [0.0, 1.0, -0.5]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +74,30 @@ def redraw(mask: np.ndarray, stroke_width: float) -> Drawing:
     cv2.polylines(canvas, list(scaled(pairs)), False, 255)
     x, y = scaled(dots).T
     canvas[y, x] = 255
+    bitmap = cv2.dilate(canvas, pen)
     step = 1 / scale
     back = np.array([[step, 0.0, corner[0] - place[0] * step], [0.0, step, corner[1] - place[1] * step]])
-    return Drawing(cv2.dilate(canvas, pen).astype(np.uint8, copy=False), scale, back)
+    blobs = _blobs(mask, stroke_width, OFFICIAL.thickness * step)
+    if blobs is not None:
+        # OpenCV counts from pixel centres.
+        there = chain(_HALF_BACK, back, _HALF)
+        small = cv2.warpAffine(blobs, there, (width, height), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
+        inside = np.s_[top : height - bottom, left : width - right]
+        bitmap[inside][small[inside] > 127] = 255
+    return Drawing(bitmap.astype(np.uint8, copy=False), scale, back)
+
+
+def _blobs(mask: np.ndarray, stroke_width: float, pen: float) -> np.ndarray | None:
+    """What is clearly thicker than a stroke (filled loops), as far as a pen of `pen` px would have left of it.
+
+    Thinning alone would turn a filled 9 into a bent line.
+    """
+    size = 2 * round(_BLOB * stroke_width / 2) + 1
+    thick = cv2.morphologyEx(mask, cv2.MORPH_OPEN, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (size, size)))
+    if not thick.any():
+        return None
+    distance = cv2.distanceTransform(mask, cv2.DIST_L2, 5)
+    return np.where((thick > 0) & (distance > (stroke_width - pen) / 2), 255, 0).astype(np.uint8)
 
 
 def size_of(parts: Parts, stroke_width: float) -> float:
@@ -108,10 +134,8 @@ def straighten(mask: np.ndarray, parts: Parts, height: float) -> tuple[np.ndarra
     corners = np.array([[0, 0], [columns, 0], [0, rows], [columns, rows]]) @ forth.T
     low, high = corners.min(axis=0), corners.max(axis=0)
     affine = np.concatenate([forth, -low[:, None]], axis=1)  # mask to result, both from pixel edges
-    half = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])  # OpenCV counts from pixel centres
-    other = np.array([[1.0, 0.0, -0.5], [0.0, 1.0, -0.5]])
     size = (math.ceil(high[0] - low[0]), math.ceil(high[1] - low[1]))
-    straight = cv2.warpAffine(mask, chain(other, affine, half), size, flags=cv2.INTER_LINEAR)
+    straight = cv2.warpAffine(mask, chain(_HALF_BACK, affine, _HALF), size, flags=cv2.INTER_LINEAR)
     return np.where(straight > 127, 255, 0).astype(np.uint8), cv2.invertAffineTransform(affine)
 
 

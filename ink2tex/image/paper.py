@@ -24,8 +24,10 @@ _LEAST_INK: Final = 0.07
 _OVER_NOISE: Final = 5.0
 #: A pixel belongs to a stroke if it is this part as dark as ink; a stroke has a pixel as dark as the second.
 _LOW, _HIGH = 0.3, 0.5
-#: Edges of strokes lie where the darkness is this part of that in the middle of the stroke.
-_EDGE: Final = 0.4
+#: Edges of strokes lie where the darkness is this part of that in the middle of the strokes around; a faint stroke
+#: beside a dark one is still darker than its surroundings, and the hollow of a loop is lighter.
+_EDGE, _RIDGE, _HOLLOW = 0.5, 0.38, 0.65
+_HOLLOW_DEPTH: Final = 0.08
 #: The paper ends where its brightness falls to this part within the width of a stroke.
 _BRINK: Final = 0.7
 
@@ -93,13 +95,13 @@ def grey_of(picture: np.ndarray) -> np.ndarray:
 
 
 def stroke_width_of(mask: np.ndarray) -> float:
-    """The typical width in pixels of the strokes of a mask (uint8, 0 or 255): that of half of the ink."""
+    """The typical width in pixels of the strokes of a mask (uint8, 0 or 255); thicker blobs do not matter."""
     distance = cv2.distanceTransform(mask, cv2.DIST_L2, 5)
     ridge = np.sort(distance[(distance >= cv2.dilate(distance, np.ones((3, 3), np.uint8))) & (mask > 0)])
     if not len(ridge):
         return 1.0
-    share = np.cumsum(ridge**2)  # a ridge pixel stands for ink on both sides, and specks should not count
-    return max(1.0, 2 * float(ridge[np.searchsorted(share, share[-1] / 2)]) - 0.6)
+    share = np.cumsum(ridge)  # a ridge pixel stands for the ink on both sides: specks hardly count
+    return max(1.0, 2 * float(ridge[np.searchsorted(share, 0.4 * share[-1])]) - 0.6)
 
 
 def _separate(picture: np.ndarray, paper: np.ndarray, stroke_width: float | None = None, rules: bool = True) -> InkMap:
@@ -136,7 +138,11 @@ def _threshold(strength: np.ndarray, noise: float, stroke_width: float | None) -
         reach = 2 * round(stroke_width / 2) + 1
         peak = cv2.dilate(strength, np.ones((reach, reach), np.uint8))
         peak = cv2.blur(peak, (reach, reach))
-        candidates &= strength > _EDGE * np.minimum(peak, level)
+        np.minimum(peak, level, out=peak)
+        around = cv2.blur(strength, (reach + 2, reach + 2))
+        part = np.where(strength > around, np.float32(_RIDGE), np.float32(_EDGE))
+        part[strength < around - _HOLLOW_DEPTH * level] = _HOLLOW
+        candidates &= strength > part * peak
     mask = _connected_to(candidates.astype(np.uint8), strength > max(_HIGH * level, low))
     return InkMap(strength, mask, level, noise)
 
