@@ -27,6 +27,8 @@ _STRAY: Final = 2.5
 _STRAY_INK: Final = 0.03
 #: Parts at the edge of the picture that are so much fainter than the rest are paper, not writing.
 _FAINT: Final = 0.7
+#: On ruled paper, short pieces that are nowhere darker than this are left of rules.
+_REST_OF_RULE: Final = 0.75
 #: A part that lies on the end of the paper for this part of its area is that end.
 _ON_BRINK: Final = 0.6
 #: Strokes are nowhere thicker than this many times their usual width; at the edge, what is thicker is no stroke.
@@ -81,6 +83,8 @@ def clean(ink: InkMap) -> Writing:
     longest = parts.sizes.max(axis=1)
     keep = (parts.areas >= 0.35 * width**2) & (longest >= 0.7 * width)
     keep &= ~_of_the_edge(parts, labels, ink, width)
+    if ink.rules:
+        keep &= ~_of_rules(parts, labels, ink, width)
     if ink.brinks is not None:
         on_brink = np.bincount(labels[ink.brinks], minlength=len(keep) + 1)[1:]
         keep &= on_brink < _ON_BRINK * parts.areas
@@ -135,6 +139,14 @@ def _of_the_edge(parts: Parts, labels: np.ndarray, ink: InkMap, width: float) ->
     )
     little = parts.areas < 0.3 * parts.areas.sum()
     return at_edge & ((strength < _FAINT * usual) | thick | along) & (little | thick)
+
+
+def _of_rules(parts: Parts, labels: np.ndarray, ink: InkMap, width: float) -> np.ndarray:
+    """(n,) bool: short pieces, nowhere as dark as ink, that are left of rules."""
+    inked = ink.mask > 0
+    peak = np.zeros(len(parts.areas) + 1, dtype=np.float32)
+    np.maximum.at(peak, labels[inked], ink.strength[inked])
+    return (peak[1:] < _REST_OF_RULE * ink.level) & (parts.sizes.max(axis=1) < 8 * width)
 
 
 def _gaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ _FLAT: Final = 0.3
 _FEWEST: Final = 5
 #: The same for writing without any bar.
 _LEAST_SLOPE_ALONE: Final = 10.0
-_FEWEST_ALONE: Final = 8
+_FEWEST_ALONE: Final = 10
 #: What is this much thicker than a stroke is a blob.
 _BLOB: Final = 1.4
 #: From pixel centres, as OpenCV counts, to pixel edges, and back.

@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from ink2tex.errors import ImageError
-from ink2tex.image.rules import without_rules
+from ink2tex.image.rules import NO_RULES, Rules, find_rules, without_rules
 
 #: Long side of the small copy on which polarity and a first guess of the paper are found.
 _SMALL: Final = 640
@@ -50,8 +50,8 @@ class InkMap:
     #: How dark the ink is, and the standard deviation of the paper.
     level: float
     noise: float
-    #: Whether printed rules were taken away.
-    ruled: bool = False
+    #: Printed rules that were taken away.
+    rules: Rules = NO_RULES
     #: (H, W) bool: where the paper ends or a shadow begins; None if that was not looked for.
     brinks: np.ndarray | None = None
 
@@ -67,12 +67,21 @@ def is_light_on_dark(picture: np.ndarray) -> bool:
 
 
 def rough_ink(picture: np.ndarray) -> InkMap:
-    """Dark ink on `picture` (uint8), compared with the median of wide surroundings: good enough to measure it."""
+    """Dark ink on `picture` (uint8), compared with the median of wide surroundings, and the rules under it.
+
+    Good enough to measure the ink.
+    """
     paper = np.stack([_surroundings(channel) for channel in _channels(_shrink_to(picture, _SMALL))], axis=-1)
-    return _separate(picture, paper)
+    strength, noise = _strength_and_noise(picture, paper)
+    ink = _threshold(strength, noise, None)
+    pen = stroke_width_of(ink.mask)
+    rules = find_rules(strength, ink.level, noise, pen)
+    if not rules:
+        return ink
+    return replace(_threshold(without_rules(strength, rules, ink.level, noise, pen), noise, None), rules=rules)
 
 
-def fine_ink(picture: np.ndarray, stroke_width: float, rules: bool) -> InkMap:
+def fine_ink(picture: np.ndarray, stroke_width: float, rules: Rules = NO_RULES) -> InkMap:
     """Dark ink on `picture` (uint8), written with strokes of about `stroke_width` px, perhaps on ruled paper."""
     scale = min(1.0, 2.5 / stroke_width)
     small = _resize(picture, scale)
@@ -81,7 +90,11 @@ def fine_ink(picture: np.ndarray, stroke_width: float, rules: bool) -> InkMap:
     small = cv2.medianBlur(small, 3) if min(small.shape[:2]) > 2 and stroke_width * scale > 2 else small
     paper = cv2.morphologyEx(small, cv2.MORPH_CLOSE, kernel, borderType=cv2.BORDER_REPLICATE)
     paper = cv2.GaussianBlur(paper, (0, 0), max(1.0, reach / 10), borderType=cv2.BORDER_REPLICATE)
-    ink = _separate(picture, paper, stroke_width, rules)
+    strength, noise = _strength_and_noise(picture, paper)
+    ink = _threshold(strength, noise, stroke_width)
+    if rules:
+        strength = without_rules(strength, rules, ink.level, noise, stroke_width)
+        ink = replace(_threshold(strength, noise, stroke_width), rules=rules)
     square = np.ones((2 * round(stroke_width * scale) + 1,) * 2, np.uint8)
     bright, dim = (grey_of(way(paper, square)).astype(np.float32) for way in (cv2.dilate, cv2.erode))
     if not (brinks := (dim < _BRINK * bright).astype(np.uint8)).any():
@@ -104,17 +117,14 @@ def stroke_width_of(mask: np.ndarray) -> float:
     return max(1.0, 2 * float(ridge[np.searchsorted(share, 0.4 * share[-1])]) - 0.6)
 
 
-def _separate(picture: np.ndarray, paper: np.ndarray, stroke_width: float | None = None, rules: bool = True) -> InkMap:
+def _strength_and_noise(picture: np.ndarray, paper: np.ndarray) -> tuple[np.ndarray, float]:
+    """(H, W) float32 around 0 for paper, and the standard deviation there."""
     strength = _strength(picture, paper)
     sample = strength[:: max(1, strength.shape[0] // 512), :: max(1, strength.shape[1] // 512)]
     middle = float(np.median(sample))
-    strength -= middle
     noise = _noise(sample - middle)
-    ink = _threshold(strength, noise, stroke_width)
-    if not rules:
-        return ink
-    wiped = without_rules(strength, ink.level, noise, stroke_width or stroke_width_of(ink.mask))
-    return ink if wiped is None else replace(_threshold(wiped, noise, stroke_width), ruled=True)
+    strength -= middle
+    return strength, noise
 
 
 def _noise(strength: np.ndarray) -> float:

@@ -6,7 +6,8 @@ column of ink is longer than the rule is thick and nothing is wiped: strokes are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import cv2
@@ -22,12 +23,16 @@ _MOST: Final = 80
 _SEEN, _SEEN_IN_FAMILY = 0.6, 0.35
 #: So many faint parallels that are seen in this part of the columns are rules even if they end before the edge.
 _MANY, _SEEN_OF_MANY = 3, 0.75
+#: Lines that come this near to the edge, as part of the side, reach it.
+_EDGE: Final = 0.05
 #: A single line across the picture is a rule if it is this much fainter than the ink.
 _FAINTER: Final = 0.7
 
 
 @dataclass(frozen=True, eq=False)
-class _Rule:
+class Rule:
+    """A line from the left to the right of a picture (or, turned, from top to bottom)."""
+
     #: (W,) float: its row in each column.
     trace: np.ndarray
     #: Part of the columns where it is seen, whether it reaches both edges, and how dark it is.
@@ -39,28 +44,74 @@ class _Rule:
     #: Degrees.
     tilt: float
 
+    def scaled(self, width: int, scale: float) -> Rule:
+        """The same rule on a picture that is `width` px wide and `scale` times as large."""
+        old = np.arange(len(self.trace)) * scale
+        trace = np.interp(np.arange(width), old, self.trace * scale)
+        return replace(self, trace=trace, thickness=self.thickness * scale)
 
-def without_rules(strength: np.ndarray, level: float, noise: float, pen: float) -> np.ndarray | None:
-    """`strength` (H, W) float32 of ink with that of rules set to 0; None if there are none.
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """The rules of a page in both directions; those of the second are found on the picture turned over."""
+
+    level: tuple[Rule, ...] = ()
+    upright: tuple[Rule, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.level or self.upright)
+
+    def scaled(self, shape: tuple[int, int], scale: float) -> Rules:
+        """The same rules on a picture of `shape`, `scale` times as large."""
+        height, width = shape
+        return Rules(
+            tuple(rule.scaled(width, scale) for rule in self.level),
+            tuple(rule.scaled(height, scale) for rule in self.upright),
+        )
+
+
+NO_RULES: Final = Rules()
+
+
+def find_rules(strength: np.ndarray, level: float, noise: float, pen: float) -> Rules:
+    """The rules on a map of ink, (H, W) float32.
 
     `level` is the strength of ink, `noise` that of empty paper, `pen` the width of strokes in pixels.
     """
-    least = max(3.0 * noise, min(0.12 * level, 0.06))
-    wiped = _wipe(strength, least, level, pen)
-    turned = _wipe(np.ascontiguousarray((strength if wiped is None else wiped).T), least, level, pen)
-    return wiped if turned is None else np.ascontiguousarray(turned.T)
+    least = _least(level, noise)
+    flat = _found(strength, least, level, pen)
+    rest = _wiped(strength, flat, least, level, pen)
+    return Rules(flat, _found(np.ascontiguousarray(rest.T), least, level, pen))
 
 
-def _wipe(strength: np.ndarray, least: float, level: float, pen: float) -> np.ndarray | None:
-    """`strength` without horizontal rules, or None."""
+def without_rules(strength: np.ndarray, rules: Rules, level: float, noise: float, pen: float) -> np.ndarray:
+    """`strength` (H, W) float32 with that of rules set to 0, except where strokes cross or cover them."""
+    least = _least(level, noise)
+    rest = _wiped(strength, rules.level, least, level, pen)
+    turned = _wiped(np.ascontiguousarray(rest.T), rules.upright, least, level, pen)
+    return np.ascontiguousarray(turned.T)
+
+
+def _least(level: float, noise: float) -> float:
+    """How dark the faintest rule is."""
+    return max(3.0 * noise, min(0.12 * level, 0.06))
+
+
+def _found(strength: np.ndarray, least: float, level: float, pen: float) -> tuple[Rule, ...]:
+    """The rules that run from left to right."""
     marked = (strength > least).astype(np.uint8)
     thickest = max(3, round(1.5 * pen))
     # Pixels in columns of at most `thickest` marked pixels: horizontal lines, whatever crosses them left out.
     flat = cv2.subtract(marked, cv2.morphologyEx(marked, cv2.MORPH_OPEN, np.ones((thickest + 1, 1), np.uint8)))
-    long = cv2.morphologyEx(flat, cv2.MORPH_OPEN, np.ones((1, max(9, round(5 * pen))), np.uint8))
-    rules = _rules(long, strength, level, pen)
+    long = cv2.morphologyEx(flat, cv2.MORPH_OPEN, np.ones((1, max(9, round(4 * pen))), np.uint8))
+    return tuple(_rules(long, strength, level, pen))
+
+
+def _wiped(strength: np.ndarray, rules: Sequence[Rule], least: float, level: float, pen: float) -> np.ndarray:
+    """`strength` without the rules that run from left to right."""
     if not rules:
-        return None
+        return strength
+    marked = (strength > least).astype(np.uint8)
     height, width = strength.shape
     gone = np.zeros_like(marked)
     columns = np.arange(width)
@@ -87,11 +138,11 @@ def _wipe(strength: np.ndarray, least: float, level: float, pen: float) -> np.nd
     return np.where(gone == 1, np.float32(0), strength)
 
 
-def _rules(long: np.ndarray, strength: np.ndarray, level: float, pen: float) -> list[_Rule]:
+def _rules(long: np.ndarray, strength: np.ndarray, level: float, pen: float) -> list[Rule]:
     height, width = long.shape
     if cv2.countNonZero(long) < width * _SEEN_IN_FAMILY:
         return []
-    found: list[_Rule] = []
+    found: list[Rule] = []
     rows, columns = np.nonzero(long)
     for slope, start in _lines(rows, columns, height, width):
         rule = _traced(slope, start, rows, columns, long, strength, pen)
@@ -149,7 +200,7 @@ def _traced(
     long: np.ndarray,
     strength: np.ndarray,
     pen: float,
-) -> _Rule | None:
+) -> Rule | None:
     """The rule near a line, followed along a slight bend."""
     width = long.shape[1]
     reach = max(4.0, 1.5 * pen, 0.004 * width)
@@ -165,9 +216,9 @@ def _traced(
     if not close.any():
         return None
     where, count = np.unique(columns[close], return_counts=True)
-    edge = max(2.0, 0.02 * width)
+    edge = max(2.0, _EDGE * width)
     dark = strength[rows[close], columns[close]]
-    return _Rule(
+    return Rule(
         trace,
         seen=len(where) / width,
         across=bool(where[0] <= edge and where[-1] >= width - 1 - edge),

@@ -15,15 +15,18 @@ _FORWARD = ((0, 1), (1, 0), (1, 1), (1, -1))
 
 @lru_cache(maxsize=1)
 def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """For both halves of a round (Zhang and Suen, 1984): 1 where a pixel with these neighbours goes."""
+    """For both halves of a round (Guo and Hall, 1989): 1 where a pixel with these neighbours goes.
+
+    Unlike the better known rule of Zhang and Suen, it does not eat up slanting lines from their ends.
+    """
     tables = np.zeros((2, 256), dtype=np.uint8)
     for code in range(256):
-        near = [code >> bit & 1 for bit in range(8)]  # N, NE, E, SE, S, SW, W, NW
-        changes = sum(near[i] == 0 and near[(i + 1) % 8] == 1 for i in range(8))
-        n, e, s, w = near[0], near[2], near[4], near[6]
-        if changes == 1 and 2 <= sum(near) <= 6:
-            tables[0, code] = n * e * s == 0 and e * s * w == 0
-            tables[1, code] = n * e * w == 0 and n * s * w == 0
+        n, ne, e, se, s, sw, w, nw = (bool(code >> bit & 1) for bit in range(8))
+        crossings = (not n and (ne or e)) + (not e and (se or s)) + (not s and (sw or w)) + (not w and (nw or n))
+        pairs = min((nw or n) + (ne or e) + (se or s) + (sw or w), (n or ne) + (e or se) + (s or sw) + (w or nw))
+        if crossings == 1 and 2 <= pairs <= 3:
+            tables[0, code] = not ((n or ne or not se) and e)
+            tables[1, code] = not ((s or sw or not nw) and w)
     return tables[0], tables[1]
 
 
