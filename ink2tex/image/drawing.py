@@ -57,7 +57,7 @@ def chain(*maps: np.ndarray) -> np.ndarray:
 def redraw(mask: np.ndarray, stroke_width: float) -> Drawing:
     """The strokes of a mask (uint8) with the official pen at the official size."""
     scale = min(size_of(Parts.of(mask), stroke_width), MAX_EXTENT / max(mask.shape))
-    skeleton = prune(thin(mask), round(0.6 * stroke_width))
+    skeleton = prune(thin(mask), round(0.3 * stroke_width))
     pairs, dots = links(skeleton)  # (n, 2, 2), (m, 2)
     rows, columns = np.flatnonzero(skeleton.any(axis=1)), np.flatnonzero(skeleton.any(axis=0))
     corner = np.array([columns[0], rows[0]])
