@@ -267,6 +267,12 @@ class TestPreparing:
         ink = ink_at(strokes_of(LINE), 2, 6)
         assert_like(prepare(photo(ink, gradient(ink.shape))).bitmap, official(strokes_of(LINE)))
 
+    @pytest.mark.parametrize(("dark", "noise"), [(0.15, 6.0), (0.3, 12.0), (0.7, 20.0)])
+    def test_faint_pencil_and_a_bad_camera(self, dark: float, noise: float) -> None:
+        ink = ink_at(strokes_of(LINE), 3, 9)
+        picture = photo(ink, dark=dark) + np.random.default_rng(1).normal(0, noise, ink.shape)
+        assert_like(prepare(np.clip(picture, 0, 255).astype(np.uint8)).bitmap, official(strokes_of(LINE)))
+
     def test_edge_of_a_shadow(self) -> None:
         ink = ink_at(strokes_of(LINE), 2, 6)
         paper = np.full(ink.shape, 220, np.float32)

@@ -33,8 +33,10 @@ _REST_OF_RULE: Final = 0.75
 _ON_BRINK: Final = 0.6
 #: Strokes are nowhere thicker than this many times their usual width; at the edge, what is thicker is no stroke.
 _THICK: Final = 4.0
-#: With more parts than this a picture is noise rather than writing, and distances are not looked at.
+#: With more parts than this a picture is noise or a page rather than an expression; only the largest are kept.
 _MOST_PARTS: Final = 1500
+#: Nor is an expression so many symbols high.
+_MOST_HEIGHTS: Final = 14
 
 SEVERAL_LINES: Final = "the picture seems to hold several lines of writing; crop it to one expression"
 VERY_FAINT: Final = "the writing is very faint"
@@ -91,10 +93,11 @@ def clean(ink: InkMap) -> Writing:
     if not keep.any():
         raise NoInkError
     indices = np.flatnonzero(keep)
-    if len(indices) <= _MOST_PARTS:
-        indices = indices[_near_the_rest(parts.chosen(indices), width)]
-        keep[:] = False
-        keep[indices] = True
+    if len(indices) > _MOST_PARTS:
+        indices = indices[np.argsort(parts.areas[indices])[-_MOST_PARTS:]]
+    indices = indices[_near_the_rest(parts.chosen(indices), width)]
+    keep[:] = False
+    keep[indices] = True
     if longest[keep].max() < _LEAST_WRITING * width:
         raise NoInkError
     mask = np.where(np.append(False, keep), 255, 0).astype(np.uint8)[labels]
@@ -206,8 +209,10 @@ def _warnings(writing: Writing, ink: InkMap) -> tuple[str, ...]:
 
 
 def has_several_lines(parts: Parts, width: float, height: float) -> bool:
-    """Whether symbols stand in rows with white between them and no fraction bar there."""
+    """Whether symbols stand in rows with white between them and no fraction bar there, or fill a page."""
     sizes = parts.sizes
+    if float(parts.boxes[:, 3].max() - parts.boxes[:, 1].min()) > _MOST_HEIGHTS * height:
+        return True
     tall = parts.chosen(sizes[:, 1] >= 0.5 * height)
     order = np.argsort(tall.boxes[:, 1])
     rows: list[list[int]] = []

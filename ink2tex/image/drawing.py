@@ -17,6 +17,8 @@ from ink2tex.raster import MAX_EXTENT, OFFICIAL, STROKE_HEIGHT, brush, official_
 _PART_HEIGHT: Final = 30.2
 #: Parts that are so many times wider than high are bars and do not tell the size.
 _BAR: Final = 3.0
+#: Bitmaps get no larger than this, whatever the picture; the largest of the 2014 set has 0.4 million.
+_MAX_PIXELS: Final = 1_200_000
 #: Lines of writing that rise or fall by less than this, in degrees, are left alone.
 _LEAST_SLOPE: Final = 4.0
 _MOST_SLOPE: Final = 40.0
@@ -56,7 +58,8 @@ def chain(*maps: np.ndarray) -> np.ndarray:
 
 def redraw(mask: np.ndarray, stroke_width: float) -> Drawing:
     """The strokes of a mask (uint8) with the official pen at the official size."""
-    scale = min(size_of(Parts.of(mask), stroke_width), MAX_EXTENT / max(mask.shape))
+    largest = min(MAX_EXTENT / max(mask.shape), math.sqrt(_MAX_PIXELS / mask.size))
+    scale = min(size_of(Parts.of(mask), stroke_width), largest)
     skeleton = prune(thin(mask), round(0.3 * stroke_width))
     pairs, dots = links(skeleton)  # (n, 2, 2), (m, 2)
     rows, columns = np.flatnonzero(skeleton.any(axis=1)), np.flatnonzero(skeleton.any(axis=0))

@@ -8,6 +8,7 @@ and swallows whatever is thicker than a pen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,6 +23,8 @@ _SMALL: Final = 640
 #: Contrast below which nothing is ink, and the multiple of the noise that ink has to exceed.
 _LEAST_INK: Final = 0.07
 _OVER_NOISE: Final = 5.0
+#: Ink that exceeds the noise so many times needs no smoothing.
+_CLEAR: Final = 10.0
 #: A pixel belongs to a stroke if it is this part as dark as ink; a stroke has a pixel as dark as the second.
 _LOW, _HIGH = 0.3, 0.5
 #: Edges of strokes lie where the darkness is this part of that in the middle of the strokes around; a faint stroke
@@ -72,13 +75,10 @@ def rough_ink(picture: np.ndarray) -> InkMap:
     Good enough to measure the ink.
     """
     paper = np.stack([_surroundings(channel) for channel in _channels(_shrink_to(picture, _SMALL))], axis=-1)
-    strength, noise = _strength_and_noise(picture, paper)
-    ink = _threshold(strength, noise, None)
+    ink = _found(_strength(picture, paper), None, (0.0, 1.0, 2.0, 4.0))
     pen = stroke_width_of(ink.mask)
-    rules = find_rules(strength, ink.level, noise, pen)
-    if not rules:
-        return ink
-    return replace(_threshold(without_rules(strength, rules, ink.level, noise, pen), noise, None), rules=rules)
+    rules = find_rules(ink.strength, ink.level, ink.noise, pen)
+    return ink if not rules else _without(rules, ink, pen, None)
 
 
 def fine_ink(picture: np.ndarray, stroke_width: float, rules: Rules = NO_RULES) -> InkMap:
@@ -90,11 +90,9 @@ def fine_ink(picture: np.ndarray, stroke_width: float, rules: Rules = NO_RULES) 
     small = cv2.medianBlur(small, 3) if min(small.shape[:2]) > 2 and stroke_width * scale > 2 else small
     paper = cv2.morphologyEx(small, cv2.MORPH_CLOSE, kernel, borderType=cv2.BORDER_REPLICATE)
     paper = cv2.GaussianBlur(paper, (0, 0), max(1.0, reach / 10), borderType=cv2.BORDER_REPLICATE)
-    strength, noise = _strength_and_noise(picture, paper)
-    ink = _threshold(strength, noise, stroke_width)
+    ink = _found(_strength(picture, paper), stroke_width, (0.0, 0.25 * stroke_width, 0.4 * stroke_width))
     if rules:
-        strength = without_rules(strength, rules, ink.level, noise, stroke_width)
-        ink = replace(_threshold(strength, noise, stroke_width), rules=rules)
+        ink = _without(rules, ink, stroke_width, stroke_width)
     square = np.ones((2 * round(stroke_width * scale) + 1,) * 2, np.uint8)
     bright, dim = (grey_of(way(paper, square)).astype(np.float32) for way in (cv2.dilate, cv2.erode))
     if not (brinks := (dim < _BRINK * bright).astype(np.uint8)).any():
@@ -117,14 +115,29 @@ def stroke_width_of(mask: np.ndarray) -> float:
     return max(1.0, 2 * float(ridge[np.searchsorted(share, 0.4 * share[-1])]) - 0.6)
 
 
-def _strength_and_noise(picture: np.ndarray, paper: np.ndarray) -> tuple[np.ndarray, float]:
-    """(H, W) float32 around 0 for paper, and the standard deviation there."""
-    strength = _strength(picture, paper)
-    sample = strength[:: max(1, strength.shape[0] // 512), :: max(1, strength.shape[1] // 512)]
-    middle = float(np.median(sample))
-    noise = _noise(sample - middle)
-    strength -= middle
-    return strength, noise
+def _found(strength: np.ndarray, stroke_width: float | None, blurs: Sequence[float]) -> InkMap:
+    """The ink on a map of darkness, smoothed no more than it takes to stand out of the noise."""
+    ink = None
+    for blur in blurs:
+        smooth = cv2.GaussianBlur(strength, (0, 0), blur) if blur else strength
+        sample = smooth[:: max(1, smooth.shape[0] // 512), :: max(1, smooth.shape[1] // 512)]
+        middle = float(np.median(sample))
+        try:
+            better = _threshold(smooth - middle, _noise(sample - middle), stroke_width)
+        except NoInkError:
+            continue
+        if ink is None or better.level * ink.noise > ink.level * better.noise:
+            ink = better
+        if ink.level >= _CLEAR * ink.noise:
+            break
+    if ink is None:
+        raise NoInkError
+    return ink
+
+
+def _without(rules: Rules, ink: InkMap, pen: float, stroke_width: float | None) -> InkMap:
+    strength = without_rules(ink.strength, rules, ink.level, ink.noise, pen)
+    return replace(_threshold(strength, ink.noise, stroke_width), rules=rules)
 
 
 def _noise(strength: np.ndarray) -> float:
@@ -198,6 +211,8 @@ def _channels(picture: np.ndarray) -> list[np.ndarray]:
 def _surroundings(channel: np.ndarray) -> np.ndarray:
     """The median of a window of about a third of the shorter side (at least 15 px)."""
     reach = min(max(15, min(channel.shape) // 3) // 2, min(channel.shape) - 1)
+    if reach < 1:
+        return channel.astype(np.float32)
     # Beyond the edge the light goes on as it came: reflected at the value of the edge.
     wide = np.pad(channel.astype(np.int16), reach, mode="reflect", reflect_type="odd").clip(0, 255).astype(np.uint8)
     return cv2.medianBlur(wide, 2 * reach + 1)[reach:-reach, reach:-reach].astype(np.float32)
