@@ -7,6 +7,8 @@ an image, U_f F, stays outside of the loop, as it does in the released code.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -52,32 +54,52 @@ def gru(cell: GruCell, x: Tensor, h: Tensor) -> Tensor:
     return z * h + (1 - z) * candidate
 
 
-def decode(decoder: RecurrentDecoder, features: Tensor, mask: Tensor | None, tokens: Tensor) -> Decoded:
-    """Equations 1–8 for known tokens (B, T); mask (B, 1, H, W) is 1 on the image."""
+class Picture(NamedTuple):
+    """What stays the same from step to step."""
+
+    features: Tensor  # (B, D, H, W)
+    mask: Tensor  # (B, 1, H, W), 1 on the image
+    projected: Tensor  # (B, H, W, d), U_f F
+
+
+def begin(decoder: RecurrentDecoder, features: Tensor, mask: Tensor | None) -> tuple[Picture, Tensor, Tensor]:
+    """The picture, the first state h (B, n) and the empty coverage β (B, 1, H, W)."""
     attend = decoder.attention
     if mask is None:
         mask = features.new_ones(len(features), 1, *features.shape[2:])
     mean = (features * mask).sum((2, 3)) / mask.sum((2, 3))
-    h = torch.tanh(decoder.initial(mean))
-    beta = torch.zeros_like(mask)  # equation 2
-    projected = F.linear(features.permute(0, 2, 3, 1), attend.project.weight, attend.project.bias)  # U_f F
+    projected = F.linear(features.permute(0, 2, 3, 1), attend.project.weight, attend.project.bias)
+    return Picture(features, mask, projected), torch.tanh(decoder.initial(mean)), torch.zeros_like(mask)  # equation 2
+
+
+def step(
+    decoder: RecurrentDecoder, picture: Picture, h: Tensor, beta: Tensor, tokens: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Equations 1–8 for the last tokens (B,): what the classifier reads, α (B, 1, H, W), the new h and β."""
+    attend = decoder.attention
+    features, mask, projected = picture
+    embedded = decoder.embedding(tokens)
+    state = gru(decoder.first, embedded, h)  # equation 7
+    energy = projected + F.linear(state, attend.query.weight)[:, None, None, :]
+    for conv, linear in zip(attend.coverage, attend.maps, strict=True):
+        assert isinstance(conv, nn.Conv2d)
+        spread = conv(beta).permute(0, 2, 3, 1)  # equation 1
+        energy = energy + linear(spread)  # equation 3
+    score = F.linear(torch.tanh(energy), attend.score.weight, attend.score.bias)[..., 0]
+    score = score.masked_fill(mask[:, 0] == 0, float("-inf"))
+    alpha = torch.softmax(score.flatten(1), 1).view_as(mask)
+    context = (alpha * features).sum((2, 3))  # equation 4
+    h = gru(decoder.second, context, state)  # equation 8
+    mixed = decoder.from_token(embedded) + decoder.from_hidden(h) + decoder.from_context(context)
+    return mixed.view(len(mixed), -1, 2).max(2).values, alpha, h, beta + alpha  # maxout
+
+
+def decode(decoder: RecurrentDecoder, features: Tensor, mask: Tensor | None, tokens: Tensor) -> Decoded:
+    """All steps for known tokens (B, T); mask (B, 1, H, W) is 1 on the image."""
+    picture, h, beta = begin(decoder, features, mask)
     logits, attentions, hidden = [], [], []
     for t in range(tokens.shape[1]):
-        embedded = decoder.embedding(tokens[:, t])
-        state = gru(decoder.first, embedded, h)  # equation 7
-        energy = projected + F.linear(state, attend.query.weight)[:, None, None, :]
-        for conv, linear in zip(attend.coverage, attend.maps, strict=True):
-            assert isinstance(conv, nn.Conv2d)
-            spread = conv(beta).permute(0, 2, 3, 1)  # equation 1
-            energy = energy + linear(spread)  # equation 3
-        score = F.linear(torch.tanh(energy), attend.score.weight, attend.score.bias)[..., 0]
-        score = score.masked_fill(mask[:, 0] == 0, float("-inf"))
-        alpha = torch.softmax(score.flatten(1), 1).view_as(mask)
-        context = (alpha * features).sum((2, 3))  # equation 4
-        beta = beta + alpha
-        h = gru(decoder.second, context, state)  # equation 8
-        mixed = decoder.from_token(embedded) + decoder.from_hidden(h) + decoder.from_context(context)
-        rows = mixed.view(len(mixed), -1, 2).max(2).values  # maxout
+        rows, alpha, h, beta = step(decoder, picture, h, beta, tokens[:, t])
         logits.append(decoder.output(rows))  # equations 5 and 6
         attentions.append(alpha[:, 0])
         hidden.append(rows)

@@ -34,7 +34,7 @@ DEFAULT_MODEL: Final = Path(__file__).parents[1] / "weights"
 _WINDOW: Final = 64
 #: Numbers in the largest array of a step (hypotheses × cells × attention width): more does not fit a core's cache,
 #: and a batch is slower then than its parts.
-_STEP_SIZE: Final = 500_000
+_STEP_SIZE: Final = 1_000_000
 
 
 @dataclass(frozen=True)
