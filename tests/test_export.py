@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from ink2tex.data.sample import Sample
 from ink2tex.errors import CheckpointError
@@ -77,6 +78,18 @@ def test_fewer_bytes_keep_the_answers(tiny_checkpoint: Path, tiny_model: Path, t
         return sum(file.stat().st_size for file in folder.glob("*.onnx"))
 
     assert size(tmp_path / "float16") < size(tmp_path / "float24") < size(tiny_model)
+
+
+@pytest.mark.parametrize("precision", ["float16", "float24"])
+def test_weights_are_unpacked_once_and_not_at_every_run(tiny_checkpoint: Path, tmp_path: Path, precision: str) -> None:
+    export(load_checkpoint(tiny_checkpoint)[0], tmp_path, precision)  # type: ignore[arg-type]
+    for path in tmp_path.glob("*.onnx"):
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / "loaded")
+        options.log_severity_level = 3
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        graph = onnx.load(str(tmp_path / "loaded")).graph
+        assert not [t.name for t in graph.initializer if t.data_type in (TensorProto.FLOAT16, TensorProto.INT8)]
 
 
 def test_no_weight_is_stored_twice_and_norms_are_folded(tiny_model: Path) -> None:

@@ -365,7 +365,9 @@ def _shrink(graph: Any, precision: Precision) -> None:
             unit = np.float32(max(float(np.abs(rest).max()) / 127, 1e-30))
             stored.append(numpy_helper.from_array(np.rint(rest / unit).astype(np.int8), f"{name}.rest"))
             stored.append(numpy_helper.from_array(np.array(unit, np.float32), f"{name}.unit"))
-            nodes.append(helper.make_node("DequantizeLinear", [f"{name}.rest", f"{name}.unit"], [f"{name}.fine"]))
+            # Not DequantizeLinear, which ONNX Runtime would compute at every run instead of once.
+            nodes.append(helper.make_node("Cast", [f"{name}.rest"], [f"{name}.steps"], to=TensorProto.FLOAT))
+            nodes.append(helper.make_node("Mul", [f"{name}.steps", f"{name}.unit"], [f"{name}.fine"]))
             nodes.append(helper.make_node("Add", [rough, f"{name}.fine"], [name]))
     del graph.initializer[:]
     graph.initializer.extend(stored)
