@@ -103,6 +103,49 @@ def recognize(
 
 
 @app.command()
+def serve(
+    model: ModelPath = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes, each with the model.")] = 1,
+    threads: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="Cores of each process; its share of the machine when left out."),
+    ] = None,
+    decode: DecodeMode = None,
+    beam: Beam = None,
+    queue: Annotated[int, typer.Option(min=1, help="Inputs that may wait in each process.")] = 64,
+    deadline: Annotated[float, typer.Option(min=0.1, help="Seconds after which a request is given up.")] = 30.0,
+    max_body: Annotated[float, typer.Option(min=0.001, help="Megabytes that a request may have.")] = 10.0,
+    token: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(envvar="INK2TEX_TOKEN", help="Whoever calls the API has to send it as a bearer token."),
+    ] = None,
+    cors: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="An origin whose pages may call the API, such as https://example.org; may be repeated."),
+    ] = None,
+) -> None:
+    """Open a page to write on, with a REST API beside it."""
+    from ink2tex.app.serve import run
+    from ink2tex.app.server.settings import ServerSettings
+    from ink2tex.runtime.recognizer import available_cores
+
+    settings = ServerSettings(
+        model=None if model is None else str(model),
+        decode=decode,
+        beam=beam,
+        threads=threads or max(1, available_cores() // workers),
+        queue=queue,
+        deadline=deadline,
+        max_body=int(max_body * 2**20),
+        token=token or None,
+        cors=tuple(cors or ()),
+    )
+    run(settings, host, port, workers)
+
+
+@app.command()
 def explain(
     picture: Annotated[str, typer.Argument(help="A picture, InkML or '-'.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="A .gif, .png or .html file.")],
