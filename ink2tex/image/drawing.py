@@ -13,8 +13,8 @@ from ink2tex.image.cleaning import Parts
 from ink2tex.image.thinning import links, prune, thin
 from ink2tex.raster import MAX_EXTENT, OFFICIAL, STROKE_HEIGHT, brush, official_scale
 
-#: Connected parts are somewhat higher than the strokes they consist of: the median over the 2013 set.
-_PART_HEIGHT: Final = 30.2
+#: Connected parts are somewhat higher than the strokes they consist of: the median over drawings of the 2013 set.
+_PART_HEIGHT: Final = 30.4
 #: Parts that are so many times wider than high are bars and do not tell the size.
 _BAR: Final = 3.0
 #: Bitmaps get no larger than this, whatever the picture; the largest of the 2014 set has 0.4 million.
