@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 CROHME ?= ../shared/crohme
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench chromium clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml
@@ -16,7 +16,15 @@ $(VENV)/.ready: pyproject.toml
 demo: $(VENV)/.ready
 	$(BIN)/python examples/demo.py
 
-test: lint
+# The tests of the page drive Debian's chromium; without it they are skipped, and say so.
+chromium:
+	@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing chromium for the tests of the page"; \
+		(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+			chromium fonts-dejavu-core) >/dev/null 2>&1 || echo "chromium could not be installed"; \
+	else echo "no chromium: the tests of the page will be skipped"; fi
+
+test: lint chromium
 	INK2TEX_CROHME="$(CROHME)" $(BIN)/python -m pytest
 
 lint: $(VENV)/.ready

@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import httpx
 
@@ -27,13 +29,18 @@ class Server:
     url: str
     port: int
     process: subprocess.Popen[str]
+    log: IO[str]
 
     def stop(self, how: int = signal.SIGTERM) -> tuple[int, str]:
         """The exit code and the log."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        _, log = self.process.communicate(timeout=60)
-        return self.process.returncode, log
+        return self.process.wait(timeout=60), self.said()
+
+    def said(self) -> str:
+        """The log."""
+        self.log.seek(0)
+        return self.log.read()
 
     def memory(self) -> int:
         """Bytes of memory that the process holds."""
@@ -41,13 +48,13 @@ class Server:
 
 
 @contextmanager
-def serving(model: Path, *arguments: str, ready: float = 60) -> Iterator[Server]:
+def serving(model: Path | None, *arguments: str, ready: float = 60) -> Iterator[Server]:
     port = free_port()
-    command = [sys.executable, "-m", "ink2tex.app.cli", "serve", "--model", str(model), "--port", str(port), *arguments]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    server = Server(f"http://127.0.0.1:{port}", port, process)
+    command = [sys.executable, "-m", "ink2tex.app.cli", "serve", "--port", str(port), *arguments]
+    command += ["--model", str(model)] if model else []
+    log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (a pipe that nobody reads would fill up)
+    process = subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL, text=True, start_new_session=True)
+    server = Server(f"http://127.0.0.1:{port}", port, process, log)
     try:
         end = time.monotonic() + ready
         while True:
@@ -58,10 +65,10 @@ def serving(model: Path, *arguments: str, ready: float = 60) -> Iterator[Server]
                 pass
             if process.poll() is not None or time.monotonic() > end:
                 os.killpg(process.pid, signal.SIGKILL)
-                raise RuntimeError(f"the server did not start: {process.communicate()[1]}")
+                raise RuntimeError(f"the server did not start: {server.said()}")
             time.sleep(0.05)
         yield server
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)  # with its workers
-            process.communicate()
+            process.wait()
