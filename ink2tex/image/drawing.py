@@ -20,7 +20,7 @@ _BAR: Final = 3.0
 #: Bitmaps get no larger than this, whatever the picture; the largest of the 2014 set has 0.4 million.
 _MAX_PIXELS: Final = 1_200_000
 #: Lines of writing that rise or fall by less than this, in degrees, are left alone.
-_LEAST_SLOPE: Final = 4.0
+_LEAST_SLOPE: Final = 6.0
 _MOST_SLOPE: Final = 40.0
 #: A slope is believed on writing that is this many symbols long and, once straightened, this flat.
 _LONG: Final = 5.0
@@ -124,9 +124,9 @@ def straighten(mask: np.ndarray, parts: Parts, height: float) -> tuple[np.ndarra
     slope = _slope(parts, height)
     if slope is None:
         return mask, np.eye(2, 3)
-    bars = _bar_angles(mask, height)
-    if len(bars):
-        believed = abs(float(np.median(bars)) - slope) < 0.5 * abs(slope)
+    bars = _bar_slope(mask, height)
+    if bars is not None:
+        believed = abs(bars - slope) < 0.5 * abs(slope)
     else:
         believed = abs(slope) > math.radians(_LEAST_SLOPE_ALONE) and len(parts.areas) >= _FEWEST_ALONE
     if not believed:
@@ -162,18 +162,24 @@ def _slope(parts: Parts, height: float) -> float | None:
     return angle if spread < _FLAT * height and spread < 0.5 * before else None
 
 
-def _bar_angles(mask: np.ndarray, height: float) -> np.ndarray:
-    """The angles (radians, positive downwards) of straight strokes that lie rather than stand."""
-    angles = []
+def _bar_slope(mask: np.ndarray, height: float) -> float | None:
+    """The angle (radians, positive downwards) of bars and equals signs, the long ones first; None without any."""
+    angles, lengths = [], []
     for outline in cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[0]:
         points = outline.reshape(-1, 2).astype(np.float32)
-        if len(points) < 5 or max(np.ptp(points, axis=0)) < 0.3 * height:
+        length = float(np.ptp(points, axis=0).max())
+        if len(points) < 5 or length < 0.5 * height:
             continue
-        _, (across, down), _ = cv2.minAreaRect(points)
-        if max(across, down) < 3.5 * min(across, down):
+        _, sides, _ = cv2.minAreaRect(points)
+        if max(sides) < 3.5 * min(sides):
             continue
         vx, vy, _, _ = (float(v) for v in cv2.fitLine(points, cv2.DIST_L2, 0, 0.01, 0.01).ravel())
         angle = math.atan2(vy, vx) if vx >= 0 else math.atan2(-vy, -vx)
         if abs(angle) < math.pi / 4:
             angles.append(angle)
-    return np.array(angles)
+            lengths.append(length)
+    if not angles:
+        return None
+    order = np.argsort(angles)
+    share = np.cumsum(np.array(lengths)[order])
+    return angles[int(order[np.searchsorted(share, share[-1] / 2)])]
