@@ -3,7 +3,7 @@
     python benchmarks/load.py http://127.0.0.1:8000 --clients 200 --seconds 60
 
 prints the throughput of one request at a time, then that of all clients, the waiting times and the statuses. A client
-that is told to come back (429) does so after a short while. Nothing but the standard library makes the load.
+that is told to come back (429) does so when it is told to. Nothing but the standard library makes the load.
 """
 
 from __future__ import annotations
@@ -88,22 +88,23 @@ async def _run(
             body = bodies[turn % len(bodies)]
             turn += 1
             asked = time.monotonic()
-            status = await _ask(parts.hostname or "127.0.0.1", parts.port or 80, query, body, load)
+            status, pause = await _ask(parts.hostname or "127.0.0.1", parts.port or 80, query, body, load)
             load.statuses[status] += 1
             if status == 200:
                 load.waits.append(time.monotonic() - asked)
             elif status == 0:
                 return
             else:
-                await asyncio.sleep(0.2)
+                left = start + seconds - time.monotonic()
+                await asyncio.sleep(max(0.0, min(pause, left)))
 
     await asyncio.gather(*(client(number) for number in range(clients)))
     load.seconds = time.monotonic() - start
     return load
 
 
-async def _ask(host: str, port: int, query: str, body: bytes, load: Load) -> int:
-    """One request on a connection of its own; its status, 0 without an answer."""
+async def _ask(host: str, port: int, query: str, body: bytes, load: Load) -> tuple[int, float]:
+    """One request on a connection of its own; its status, 0 without an answer, and when to come back."""
     head = (
         f"POST /v1/recognize{query} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -121,11 +122,12 @@ async def _ask(host: str, port: int, query: str, body: bytes, load: Load) -> int
         pass
     top, _, rest = answer.partition(b"\r\n\r\n")
     if not top:
-        return 0
-    lengths = [line.split(b":")[1] for line in top.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-    if lengths and len(rest) != int(lengths[0]):
+        return 0, 0.0
+    status, *lines = top.split(b"\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(b":") for line in lines)}
+    if len(rest) != int(headers.get(b"content-length", len(rest))):
         load.cut_off += 1
-    return int(top.split()[1])
+    return int(status.split()[1]), float(headers.get(b"retry-after", 0.2))
 
 
 def main() -> None:

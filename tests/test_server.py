@@ -19,12 +19,14 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 import ink2tex
-from ink2tex.app.server.application import create_app
+from ink2tex.app.server.application import Service, create_app
 from ink2tex.app.server.batching import BatchQueue, FullError
 from ink2tex.app.server.metrics import Metrics
+from ink2tex.app.server.problems import Problem
 from ink2tex.app.server.settings import ServerSettings
 from ink2tex.errors import Ink2TexError, RecipeError
 from ink2tex.ink import Ink, write_inkml
@@ -438,6 +440,39 @@ def test_busy_and_deadline(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) ->
         problem(busy, 429, "busy")
         assert int(busy.headers["retry-after"]) >= 1
         places.release(True)
+
+
+def test_a_body_that_does_not_arrive_is_given_up(tiny_model: Path) -> None:
+    async def never() -> Any:
+        await asyncio.sleep(5)
+
+    async def run() -> None:
+        service = Service(settings(tiny_model, deadline=0.1))
+        request = Request({"type": "http", "headers": []}, never)
+        with pytest.raises(Problem) as slow:
+            await service._receive(request)
+        assert (slow.value.code, slow.value.status) == ("slow_request", 408)
+
+    asyncio.run(run())
+
+
+def test_all_bodies_together_have_a_limit(tiny_model: Path) -> None:
+    async def chunk() -> Any:
+        return {"type": "http.request", "body": b"x" * 60, "more_body": True}
+
+    async def run() -> None:
+        service = Service(settings(tiny_model, max_bodies=100))
+        with pytest.raises(Problem) as busy:
+            await service.bodies.read(Request({"type": "http", "headers": []}, chunk))
+        assert busy.value.code == "busy"
+
+    asyncio.run(run())
+
+
+def test_the_server_does_not_import_torch() -> None:
+    code = "import sys, ink2tex.app.server.application; print([m for m in sys.modules if m in ('torch', 'scipy')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_client_that_hangs_up_frees_its_place(tiny_model: Path) -> None:
