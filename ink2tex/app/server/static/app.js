@@ -47,7 +47,7 @@ async function recognise(ask) {
     if (mine !== request) return;
     request = null;
     show(found);
-    say(found.warnings.length ? found.warnings.join(" ") : "Read.");
+    say(["Read.", ...found.warnings.map(sentence)].join(" "));
   } catch (error) {
     if (mine !== request || error.name === "AbortError") return;
     request = null;
@@ -78,6 +78,7 @@ function show(found) {
   }));
 }
 
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 const percent = (value) => value < 0.01 && value > 0 ? "< 1 %" : `${Math.round(100 * value)} %`;
 
 // The chosen reading and the one it replaces change places.
@@ -104,8 +105,17 @@ function typeset() {
     if (!boxes.length) continue;
     element.classList.add("symbol");
     element.setAttribute("tabindex", "0");
-    const on = (event) => { event.stopPropagation(); board.light(boxes); $("canvas").dataset.lit = JSON.stringify(boxes); };
-    const off = () => { board.light([]); delete $("canvas").dataset.lit; };
+    const on = (event) => {
+      event.stopPropagation(); // a fraction is lit by its bar, not by what stands in it
+      element.classList.add("lit");
+      board.light(boxes);
+      $("canvas").dataset.lit = JSON.stringify(boxes);
+    };
+    const off = () => {
+      element.classList.remove("lit");
+      board.light([]);
+      delete $("canvas").dataset.lit;
+    };
     element.addEventListener("pointerover", on);
     element.addEventListener("focus", on);
     element.addEventListener("pointerout", off);
