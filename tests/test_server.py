@@ -502,6 +502,8 @@ def test_several_workers(tiny_model: Path) -> None:
             with httpx.Client() as client:
                 assert client.post(server.url + "/v1/recognize", json={"strokes": STROKES}).status_code == 200
         assert 'route="recognize",status="200"} 8\n' in httpx.get(server.url + "/metrics").text
+        _, log = server.stop()
+        assert log.count("stopped: ") == 2
 
 
 def test_serve_says_what_is_wrong_in_one_sentence(tmp_path: Path) -> None:

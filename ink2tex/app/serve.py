@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import tempfile
@@ -18,13 +17,13 @@ def run(settings: ServerSettings, host: str, port: int, workers: int = 1) -> Non
     try:
         import uvicorn
 
-        from ink2tex.app.server.application import create_app
+        from ink2tex.app.server.application import create_app, start_log
         from ink2tex.app.server.reading import Reader
     except ImportError as error:
         raise Ink2TexError(f"the server needs more packages ({error}); install ink2tex[serve]") from None
     Reader(settings)  # what is wrong with the model shows here, as one sentence
     _check_address(host, port)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    start_log()
     shown = f"[{host}]" if ":" in host else host
     print(f"Write on http://{shown}:{port}/ (Ctrl+C stops)", flush=True)
     common = {

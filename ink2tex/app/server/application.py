@@ -48,6 +48,7 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
     """The server as an ASGI application. Without settings, they come from the environment (see `serve`)."""
     if settings is None:
         settings = ServerSettings.from_text(os.environ.get(ENVIRONMENT, "{}"))
+        start_log()  # this is a process of its own
     service = Service(settings)
 
     @asynccontextmanager
@@ -82,6 +83,11 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
     app.add_middleware(Guard, metrics=service.metrics, token=settings.token)
     describe.complete(app, settings)
     return app
+
+
+def start_log() -> None:
+    """Write what the server has to say to standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
 
 
 class Service:
