@@ -261,3 +261,17 @@ def test_an_error_is_a_sentence(page, server: Server) -> None:  # type: ignore[n
     write(page, CROSS)
     expect(page.locator("#status")).to_contain_text("cannot be reached")
     page.complaints.clear()  # the browser logs the failed request itself
+
+
+def test_a_token_is_asked_for(browser, tiny_model: Path) -> None:  # type: ignore[no-untyped-def]
+    with serving(tiny_model, "--decode", "l2r", "--beam", "1", "--token", "a-long-token") as server:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(server.url)
+        write(page, CROSS)
+        field = page.get_by_label("This server wants a token")
+        field.fill("a-long-token")
+        field.press("Enter")
+        assert read(page)
+        expect(field).to_be_hidden()
+        context.close()
