@@ -12,7 +12,8 @@ a bitmap again. Printed for each way, against the official bitmap:
 - with a model: ExpRate, the word error rate, and the part read exactly as the official bitmap is read;
 - the time of `prepare`.
 
-All settings of `ink2tex.image` were chosen on the 2013 set.
+The size of symbols is calibrated on drawings of the 2013 set; other settings of `ink2tex.image` were set by hand on
+such drawings and on photos, none on the 2014 set.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _OFFICIAL_SIZES: Final = (0.5, 1.8)
 
 @dataclass(frozen=True)
 class PrepareSettings:
-    """How pictures are prepared; the defaults were chosen on drawings of the 2013 set."""
+    """How pictures are prepared."""
 
     #: Larger pictures are shrunk to this many pixels to find out where the ink is.
     rough_pixels: int = 2_000_000
