@@ -32,7 +32,7 @@ CROSS = [[(100, 100), (140, 140), (180, 180)], [(180, 100), (140, 142), (100, 18
 
 @pytest.fixture(scope="module")
 def server(tiny_model: Path) -> Iterator[Server]:
-    with serving(tiny_model, "--decode", "l2r", "--beam", "6", "--threads", "1") as server:
+    with serving(tiny_model) as server:
         yield server
 
 
@@ -80,7 +80,7 @@ def asked(page, strokes, replay=write) -> str:  # type: ignore[no-untyped-def]
 def recognised(model: Path, inkml: Path) -> str:
     """What the command line says."""
     command = [sys.executable, "-m", "ink2tex.app.cli", "recognize", str(inkml), "--model", str(model)]
-    done = subprocess.run([*command, "--decode", "l2r", "--beam", "6"], capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 

@@ -23,7 +23,7 @@ async function post(body, type, signal) {
   if (token) headers.Authorization = `Bearer ${token}`;
   let response;
   try {
-    response = await fetch("/v1/recognize?nbest=6", { method: "POST", headers, body, signal });
+    response = await fetch("/v1/recognize", { method: "POST", headers, body, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem("The server cannot be reached; see whether it still runs.", "offline");
