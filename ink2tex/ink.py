@@ -85,9 +85,7 @@ def ink_from_points(strokes: Iterable[Iterable[Sequence[float]]], uid: str = "")
     """
     name = uid or "the drawing"
     try:
-        arrays = [
-            np.array([(float(p[0]), float(p[1])) for p in stroke], dtype=np.float64) for stroke in strokes
-        ]
+        arrays = [np.array([(float(p[0]), float(p[1])) for p in stroke], dtype=np.float64) for stroke in strokes]
     except (TypeError, ValueError, IndexError, KeyError, OverflowError):
         raise InkError(f"{name}: a stroke is a list of points [x, y] of two numbers each") from None
     return Ink(_checked([a for a in arrays if len(a)], name), uid=uid)
@@ -173,9 +171,7 @@ def write_inkml(ink: Ink) -> bytes:
             indent(child, level=1)
         child.tail = "\n"
     root.text = "\n"
-    return b'<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(
-        root, encoding="utf-8", xml_declaration=False
-    )
+    return b'<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="utf-8", xml_declaration=False)
 
 
 def _load(source: str | Path | bytes | BinaryIO, name: str | None) -> tuple[bytes, str | None]:
@@ -196,9 +192,7 @@ def _load(source: str | Path | bytes | BinaryIO, name: str | None) -> tuple[byte
         name = name or (own_name if isinstance(own_name, str) else None)
         data = source.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise InkError(
-            f"{name or 'InkML data'}: larger than the {MAX_BYTES // 1_000_000} MB that one file may have"
-        )
+        raise InkError(f"{name or 'InkML data'}: larger than the {MAX_BYTES // 1_000_000} MB that one file may have")
     return data, name
 
 
@@ -280,9 +274,7 @@ def _checked(strokes: list[np.ndarray], shown: str) -> tuple[Stroke, ...]:
     for i, stroke in enumerate(strokes):
         # Written so that NaN, which compares false with everything, fails too.
         if not (np.abs(stroke) <= MAX_COORDINATE).all():
-            raise InkError(
-                f"{shown}: stroke {i} has a coordinate that is NaN, infinite or beyond {MAX_COORDINATE:g}"
-            )
+            raise InkError(f"{shown}: stroke {i} has a coordinate that is NaN, infinite or beyond {MAX_COORDINATE:g}")
     return tuple(stroke.astype(np.float32) for stroke in strokes)
 
 
@@ -325,9 +317,7 @@ def _annotate(parent: Element, kind: str, text: str) -> None:
 
 def _writable(text: str, ink: Ink) -> str:
     if bad := _NOT_XML.search(text):
-        raise InkError(
-            f"{ink.uid or 'ink'}: {text!r} holds the character {bad[0]!r}, which InkML cannot hold"
-        )
+        raise InkError(f"{ink.uid or 'ink'}: {text!r} holds the character {bad[0]!r}, which InkML cannot hold")
     return text
 
 
