@@ -2,15 +2,15 @@
 
     python benchmarks/processes.py [--recipe recipes/abm-lite.yaml] [--steps 12] [--rounds 2]
 
-Both train the recipe's network on the same made-up ink (same number of images for each optimisation step), one after
-the other in turns. Printed are images a second, their ratio, and the loss of both after the last step.
+All train the recipe's network on the same made-up ink, one after the other in turns: `--processes 2`; one process with
+the recipe as it is, so with half as many images for each optimisation step; and one process with batches of twice the
+size, so with the same images for each step, whose loss must agree.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import statistics
 import subprocess
@@ -42,60 +42,60 @@ def scribbles(count: int, seed: int = 0) -> list[Sample]:
     return samples
 
 
-def worker(recipe_path: str, folder: str, steps: int, processes: int) -> None:
-    """One run; its speed is what the run itself wrote down, its loss that of the last step."""
+def worker(recipe_path: str, folder: str, steps: int, times: int) -> None:
+    """One run with batches `times` as large; its speed is what the run itself wrote down, its loss the last step's."""
     from ink2tex.training.recipe import RunSettings, ScheduleSettings, read_recipe
     from ink2tex.training.run import train
 
     launch.prepare_process()
     recipe = read_recipe(recipe_path)
-    size = recipe.batch.size * 2 // processes
+    large = dict(size=recipe.batch.size * times, pixels=recipe.batch.pixels * times, small_first=())
     recipe = dataclasses.replace(
         recipe,
-        batch=dataclasses.replace(recipe.batch, size=size, pixels=recipe.batch.pixels * 2 // processes, small_first=()),
+        batch=dataclasses.replace(recipe.batch, **large),
         schedule=ScheduleSettings(kind="hold", steps=2 * steps),
         run=RunSettings(save_every=steps, validate_every=10**9, keep=1),
     )
     train(recipe, scribbles(800), [], folder)
 
 
-def measure(processes: int, arguments: argparse.Namespace) -> tuple[float, float]:
+def measure(processes: int, times: int, arguments: argparse.Namespace) -> tuple[float, float]:
     """Images a second of the second leg (kernels are built in the first), and the loss after it."""
     with tempfile.TemporaryDirectory() as folder:
         inner = [str(Path(__file__).resolve()), "--worker", folder, "--recipe", arguments.recipe]
-        inner += ["--steps", str(arguments.steps), "--processes", str(processes)]
-        command = [sys.executable, *inner]
-        if processes > 1:
-            launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-            command = [sys.executable, *launcher, *inner]
-        subprocess.run(command, check=True, env=launch.environment((os.cpu_count() or 2) // processes))
+        inner += ["--steps", str(arguments.steps), "--times", str(times)]
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        command = [sys.executable, *(launcher if processes > 1 else []), *inner]
+        environment = launch.environment((os.cpu_count() or 2) // processes)
+        subprocess.run(command, check=True, env=environment, stderr=subprocess.DEVNULL)
         header, *rows = (Path(folder) / "train.csv").read_text().splitlines()
         last = dict(zip(header.split(","), rows[-1].split(","), strict=True))
         return float(last["images_per_second"]), float(last["l2r"]) + float(last["r2l"])
 
 
 def main() -> None:
-    """Print speeds, ratio and losses."""
+    """Print speeds, ratios and losses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipe", default=str(ROOT / "recipes" / "abm-lite.yaml"))
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--processes", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--times", type=int, default=1, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        worker(arguments.recipe, arguments.worker, arguments.steps, arguments.processes)
+        worker(arguments.recipe, arguments.worker, arguments.steps, arguments.times)
         return
-    runs: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+    kinds = {"2 processes × 1 thread": (2, 1), "1 process × 2 threads": (1, 1), "  same images a step": (1, 2)}
+    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for _ in range(arguments.rounds):
-        for processes in runs:
-            runs[processes].append(measure(processes, arguments))
-    speeds = {p: statistics.median(speed for speed, _ in values) for p, values in runs.items()}
-    losses = {p: statistics.mean(loss for _, loss in values) for p, values in runs.items()}
-    print(f"1 process  × 2 threads  {speeds[1]:6.2f} images/s   loss {losses[1]:.3f}")
-    print(f"2 processes × 1 thread  {speeds[2]:6.2f} images/s   loss {losses[2]:.3f}")
-    print(f"ratio                   {speeds[2] / speeds[1]:6.2f}")
-    print(json.dumps({"ratio": round(speeds[2] / speeds[1], 2), "steps": 2 * arguments.steps}))
+        for name, kind in kinds.items():
+            runs[name].append(measure(*kind, arguments))
+    speeds = {name: statistics.median(speed for speed, _ in values) for name, values in runs.items()}
+    first, *others = kinds
+    for name, values in runs.items():
+        print(f"{name:24} {speeds[name]:6.2f} images/s   loss {statistics.mean(loss for _, loss in values):.3f}")
+    for name in others:
+        print(f"ratio to {name.strip()!r}: {speeds[first] / speeds[name]:.2f}")
 
 
 if __name__ == "__main__":

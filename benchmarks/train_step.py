@@ -3,7 +3,8 @@
     python benchmarks/train_step.py [--rounds 3] [--threads 2]
 
 Forward, losses and backward of a batch of 16 images of 110 × 320 pixels with 20 tokens each, both directions, AAM.
-Rounds of both alternate, so that a noisy machine disturbs both; the median of each counts. The plain transcription
+The process starts itself again in the environment of a training process (`ink2tex.training.launch`: allocator, kernel
+cache), which serves both. Rounds of both alternate, so that a noisy machine disturbs both; the median of each counts. The plain transcription
 (`benchmarks/plain.py`) runs with the same weights in torch's default memory layout.
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import copy
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 
@@ -21,6 +24,7 @@ import torch
 from ink2tex.model import losses
 from ink2tex.model.config import NetworkConfig
 from ink2tex.model.network import Network
+from ink2tex.training import launch
 from ink2tex.training.system import sequences
 from ink2tex.vocabulary import Vocabulary
 
@@ -40,6 +44,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
+    if "ONEDNN_PRIMITIVE_CACHE_CAPACITY" not in os.environ:
+        os.execve(sys.executable, [sys.executable, *sys.argv], launch.environment(arguments.threads))
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     reference = Network(NetworkConfig(), Vocabulary()).train()

@@ -9,7 +9,7 @@ depends on what was drawn before: an epoch and a position in it are all that a r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class Batch:
     tokens: np.ndarray  # (B, T) int64 ids in left-to-right order, padded with 0
     lengths: np.ndarray  # (B,) tokens of each
     cells: np.ndarray  # (B, T, ⌈H/16⌉, ⌈W/16⌉) bool: where the strokes of each token run
+    #: The share of the step's tokens (end marks included) that this batch has; the rest is with other processes.
+    share: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +123,9 @@ class BatchMaker:
 
     def draw(self, plan: Plan, step: int, process: int = 0) -> Batch:
         """Rasterise the samples of one step of one process."""
-        return draw_batch(plan.steps[step][process], plan.shapes[step], self.vocabulary, self.input_scale)
+        tokens = [sum(len(item.sample.tokens) + 1 for item in part) for part in plan.steps[step]]
+        batch = draw_batch(plan.steps[step][process], plan.shapes[step], self.vocabulary, self.input_scale)
+        return replace(batch, share=tokens[process] / sum(tokens))
 
     def _planned(self, sample: Sample, style: RasterStyle) -> _Planned:
         if sample.image is not None:

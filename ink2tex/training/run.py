@@ -25,6 +25,7 @@ import torch
 import torch.distributed
 import yaml
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import DDPStrategy
 
 from ink2tex.data.batches import Batch, BatchMaker, Plan
 from ink2tex.data.sample import Sample
@@ -133,7 +134,9 @@ class Keeper(Callback):
         if self.logs is not None:
             values = {"epoch": round(self._epochs(), 3), **system.parts, "rate": system.rate.at(system.step)}
             self.logs.add("train", system.step, {**values, "images_per_second": round(speed, 2)})
-        # Process 0's clock decides, or processes could disagree on what comes next.
+        # The clock of process 0 decides, or processes could disagree on what comes next.
+        if trainer.world_size > 1:
+            _average_statistics(system)
         ended = system.rate.ended(system.step) or trainer.strategy.broadcast(self._out_of_time())
         if self.valid and (self._validation_due(system) or (ended and self.validated_at != system.step)):
             self._validate(trainer, system)
@@ -248,6 +251,18 @@ def _system(module: lightning.LightningModule) -> System:
     return module
 
 
+@torch.no_grad()
+def _average_statistics(system: System) -> None:
+    """Give all processes the mean of their norms' statistics, which each gathered from its own batches."""
+    networks = [system.network] + ([system.averager.network] if system.averager is not None else [])
+    statistics = [b for network in networks for b in network.buffers() if b.is_floating_point()]
+    flat = torch.cat([value.flatten() for value in statistics])
+    torch.distributed.all_reduce(flat)
+    parts = (flat / torch.distributed.get_world_size()).split([value.numel() for value in statistics])
+    for value, part in zip(statistics, parts, strict=True):
+        value.copy_(part.view_as(value))
+
+
 class _Leg(torch.utils.data.IterableDataset):
     """The legs as Lightning takes them: a new iteration is a new leg."""
 
@@ -300,7 +315,8 @@ def train(
             accelerator="cpu",
             devices=local,
             num_nodes=max(1, processes // local),
-            strategy="ddp" if processes > 1 else "auto",
+            # Statistics of norms are averaged once a leg (`Keeper`), not broadcast at every step.
+            strategy=DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True) if processes > 1 else "auto",
             max_epochs=-1,
             gradient_clip_val=recipe.optimiser.clip or None,
             callbacks=[keeper],
