@@ -49,7 +49,7 @@ def worker(recipe_path: str, folder: str, steps: int, times: int) -> None:
 
     launch.prepare_process()
     recipe = read_recipe(recipe_path)
-    large = dict(size=recipe.batch.size * times, pixels=recipe.batch.pixels * times, small_first=())
+    large = {"size": recipe.batch.size * times, "pixels": recipe.batch.pixels * times, "small_first": ()}
     recipe = dataclasses.replace(
         recipe,
         batch=dataclasses.replace(recipe.batch, **large),

@@ -4,8 +4,8 @@
 
 Forward, losses and backward of a batch of 16 images of 110 × 320 pixels with 20 tokens each, both directions, AAM.
 The process starts itself again in the environment of a training process (`ink2tex.training.launch`: allocator, kernel
-cache), which serves both. Rounds of both alternate, so that a noisy machine disturbs both; the median of each counts. The plain transcription
-(`benchmarks/plain.py`) runs with the same weights in torch's default memory layout.
+cache), which serves both. Rounds of both alternate, so that a noisy machine disturbs both; the median of each counts.
+The plain transcription (`benchmarks/plain.py`) runs with the same weights in torch's default memory layout.
 """
 
 from __future__ import annotations
