@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ink2tex.errors import CheckpointError
 from ink2tex.model.checkpoint import load_checkpoint
 from ink2tex.model.network import Network
-from ink2tex.model.stepper import TorchStepper
+from ink2tex.model.stepper import TorchStepper, stepper_for
 from ink2tex.runtime.bundle import DecodeDefaults
 from ink2tex.runtime.calibration import Calibration
 from ink2tex.vocabulary import Direction
@@ -52,8 +51,4 @@ class TorchEncoded:
 
     @torch.inference_mode()
     def stepper(self, direction: Direction) -> TorchStepper:
-        if direction not in self._network.directions:
-            have = " and ".join(sorted({d.value for d in self._network.directions}))
-            raise CheckpointError(f"this network writes {have} only; it has no {direction.value} branch")
-        branch = self._network.directions.index(direction)
-        return TorchStepper(self._network, branch, self._features, self._mask)
+        return stepper_for(self._network, direction, self._features, self._mask)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ink2tex.errors import CheckpointError
 from ink2tex.model.attention import Memory
 from ink2tex.model.decoders import Decoder, RecurrentState, TransformerMemory, TransformerState
 from ink2tex.model.network import Network
@@ -63,3 +64,11 @@ class TorchStepper:
         if isinstance(memory, Memory):
             changes["keys"] = memory.keys[index]
         return memory._replace(**changes)
+
+
+def stepper_for(network: Network, direction: Direction, features: Tensor, mask: Tensor | None) -> TorchStepper:
+    """The branch of `network` that writes in `direction`."""
+    if direction not in network.directions:
+        have = " and ".join(sorted({d.value for d in network.directions}))
+        raise CheckpointError(f"this network writes {have} only; it has no {direction.value} branch to decode with")
+    return TorchStepper(network, network.directions.index(direction), features, mask)

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ink2tex.data.batches import Batch, BatchSettings, evaluation_batches
 from ink2tex.data.sample import Sample
-from ink2tex.errors import CheckpointError
 from ink2tex.model.network import Network
-from ink2tex.model.stepper import TorchStepper
+from ink2tex.model.stepper import stepper_for
 from ink2tex.search import Hypothesis, LengthLimit, SearchOptions, joint_search, search
 from ink2tex.vocabulary import Direction
 
@@ -28,14 +27,6 @@ def to_tensors(batch: Batch) -> tuple[Tensor, Tensor]:
     rows = torch.arange(height) < sizes[:, :1]  # (B, H)
     columns = torch.arange(width) < sizes[:, 1:]  # (B, W)
     return images, (rows[:, :, None] & columns[:, None, :]).unsqueeze(1).float()
-
-
-def stepper_for(network: Network, direction: Direction, features: Tensor, mask: Tensor | None) -> TorchStepper:
-    """The branch of `network` that writes in `direction`."""
-    if direction not in network.directions:
-        have = " and ".join(sorted({d.value for d in network.directions}))
-        raise CheckpointError(f"this network writes {have} only; it has no {direction.value} branch to decode with")
-    return TorchStepper(network, network.directions.index(direction), features, mask)
 
 
 @torch.inference_mode()
