@@ -6,15 +6,20 @@ kernel of the largest size: it is folded once for a sequence, and a step costs o
 there are. With few filters per scale the two products in a row are cheaper, and are used instead. What depends on
 the image alone, U_f F and every bias, is computed once as the keys.
 
+Energies are kept doubled: tanh(e) = 2σ(2e) - 1, a logistic costs a quarter of a tanh on a CPU, and the constant is lost
+in the softmax. In training, the gradients that all steps send to the features through the contexts are one product
+over the steps at the end, not a sum of one outer product for each.
+
 Shapes: B images, k hypotheses of each (1 in training), L = H·W positions, D feature channels, d attention width.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ink2tex.model.config import AttentionConfig
@@ -24,11 +29,47 @@ class Memory(NamedTuple):
     """What every step of a branch reads from the image, and the folded coverage kernels."""
 
     features: Tensor  # (B, L, D), a in the paper
-    keys: Tensor  # (B, L, d), U_f F and all biases
+    keys: Tensor  # (B, L, d), U_f F and all biases, doubled
     bias: Tensor  # (B, L), 0 on the image and -inf on the padding
     filters: Tensor  # (d or q, 1, K, K), the coverage convolution
     mixing: Tensor  # (d, q), the map behind it, or (0, 0) if it is folded into the filters
     size: tuple[int, int]  # H, W
+    owed: list[tuple[Tensor, Tensor]] | None = None  # in training: what the contexts still owe the features
+
+
+class _Lend(torch.autograd.Function):
+    """The features as the steps read them; backward, which runs after that of every step, collects what is owed."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, owed: list[tuple[Tensor, Tensor]]) -> Tensor:
+        ctx.owed = owed
+        return features.view_as(features)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        if ctx.owed:
+            attentions, pulls = (torch.cat(parts, 1) for parts in zip(*ctx.owed, strict=True))  # (B, T, L), (B, T, D)
+            ctx.owed.clear()
+            grad = torch.baddbmm(grad, attentions.transpose(1, 2), pulls)
+        return grad, None
+
+
+class _Context(torch.autograd.Function):
+    """c_t = α_t a, whose gradient to the features is noted for later."""
+
+    @staticmethod
+    def forward(ctx: Any, attention: Tensor, features: Tensor, owed: list[tuple[Tensor, Tensor]]) -> Tensor:
+        ctx.save_for_backward(attention, features)
+        ctx.owed = owed
+        return attention @ features
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        attention, features = ctx.saved_tensors
+        ctx.owed.append((attention, grad))
+        return grad @ features.transpose(1, 2), None, None
 
 
 class CoverageAttention(nn.Module):
@@ -52,19 +93,27 @@ class CoverageAttention(nn.Module):
         """Everything about the image that does not change from step to step; features are (B, D, H, W)."""
         b, _, h, w = features.shape
         flat = features.flatten(2).transpose(1, 2)  # (B, L, D)
-        keys = self.project(flat) + sum(linear.bias for linear in self.maps)  # type: ignore[misc]
+        owed: list[tuple[Tensor, Tensor]] | None = None
+        if torch.is_grad_enabled() and flat.requires_grad:
+            owed = []
+            flat = _Lend.apply(flat, owed)
+        keys = self.keys_of(flat)
         bias = flat.new_zeros(b, h * w)
         if mask is not None:
             bias = bias.masked_fill(mask.reshape(b, -1) == 0, float("-inf"))
-        return Memory(flat, keys, bias, *self.fold(), (h, w))
+        return Memory(flat, keys, bias, *self.fold(), (h, w), owed)
+
+    def keys_of(self, features: Tensor) -> Tensor:
+        """The image's share of the energies (B, L, d), doubled, with all biases; features are (B, L, D)."""
+        return 2 * (self.project(features) + sum(linear.bias for linear in self.maps))  # type: ignore[misc]
 
     def fold(self) -> tuple[Tensor, Tensor]:
-        """The coverage kernels as one convolution and, unless folded into it, the linear map behind it."""
+        """The doubled coverage kernels as one convolution and, unless folded into it, the linear map behind it."""
         largest = max(self.kernels)
         padded = []
         for conv, k in zip(self.coverage, self.kernels, strict=True):
             margin = (largest - k) // 2
-            padded.append(F.pad(conv.weight, (margin,) * 4))  # type: ignore[arg-type]  # (q, 1, K, K)
+            padded.append(F.pad(2 * conv.weight, (margin,) * 4))  # type: ignore[arg-type]  # (q, 1, K, K)
         if not self.folds:
             mixing = torch.cat([linear.weight for linear in self.maps], dim=1)  # type: ignore[misc]
             return torch.cat(padded), mixing  # (m·q, 1, K, K), (d, m·q)
@@ -78,14 +127,16 @@ class CoverageAttention(nn.Module):
     def forward(self, memory: Memory, state: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
         """α_t (B, k, L) and c_t (B, k, D) from ĥ_t (B, k, n) and β_t (B, k, L)."""
         b, k, _ = state.shape
-        energy = memory.keys.unsqueeze(1) + self.query(state).unsqueeze(2)  # (B, k, L, d)
+        energy = memory.keys.unsqueeze(1) + 2 * self.query(state).unsqueeze(2)  # (B, k, L, d)
         energy = energy + self.coverage_term(memory, covered).view(b, k, *memory.keys.shape[1:])
-        scores = self.score(torch.tanh(energy)).squeeze(-1) + memory.bias.unsqueeze(1)  # (B, k, L)
+        scores = 2 * self.score(torch.sigmoid(energy)).squeeze(-1) + memory.bias.unsqueeze(1)  # (B, k, L)
         attention = torch.softmax(scores, dim=-1)
+        if memory.owed is not None:
+            return attention, _Context.apply(attention, memory.features, memory.owed)
         return attention, attention @ memory.features
 
     def coverage_term(self, memory: Memory, covered: Tensor) -> Tensor:
-        """W_s A_s + W_l A_l without the biases (they are in the keys): (B·k, L, d)."""
+        """2 (W_s A_s + W_l A_l) without the biases (they are in the keys): (B·k, L, d)."""
         grid = covered.reshape(-1, 1, *memory.size)
         if torch.onnx.is_in_onnx_export():
             spread = F.conv2d(grid, memory.filters, padding=memory.filters.shape[-1] // 2).flatten(2)

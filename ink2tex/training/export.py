@@ -74,8 +74,7 @@ class _Folded(nn.Module):
         n = decoder.config.hidden
         gates = decoder.first.gates * n
         self.initial = decoder.initial
-        self.project = decoder.attention.project
-        self.key_bias = nn.Parameter(sum(linear.bias for linear in decoder.attention.maps))  # type: ignore[arg-type, misc]
+        self.project = copy.deepcopy(decoder.attention.project)
         self.to_values = nn.Linear(self.initial.in_features, gates + n)
         with torch.no_grad():
             tokens = decoder.embedding.weight
@@ -83,6 +82,9 @@ class _Folded(nn.Module):
             self.to_values.weight.copy_(torch.cat((decoder.second.input.weight, decoder.from_context.weight)))
             bias = decoder.second.input.bias
             zero = torch.zeros(gates) if bias is None else bias
+            # Keys are linear in the features: one map with all biases.
+            self.project.bias.copy_(decoder.attention.keys_of(torch.zeros(1, self.project.in_features))[0])
+            self.project.weight.mul_(2)
             # α sums to one, so a bias of the mapped features is a bias of the mapped context.
             self.to_values.bias.copy_(torch.cat((zero, decoder.from_context.bias)))
         decoder.embedding = nn.Embedding.from_pretrained(table)
@@ -101,7 +103,7 @@ class _Folded(nn.Module):
     def image(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """values (B, L, 4n), keys (B, L, d) and the first state (B, n) from features (B, D, H, W)."""
         flat = features.flatten(2).transpose(1, 2)  # (B, L, D)
-        return self.to_values(flat), self.project(flat) + self.key_bias, torch.tanh(self.initial(flat.mean(1)))
+        return self.to_values(flat), self.project(flat), torch.tanh(self.initial(flat.mean(1)))
 
 
 class _EncoderGraph(nn.Module):
