@@ -233,20 +233,26 @@ class _Beams:
         if beam == 1:
             parent, token = np.arange(n), totals.argmax(axis=1)
             return parent, token, totals[parent, token]
-        first = np.flatnonzero(np.r_[True, self.image[1:] != self.image[:-1]])  # first row of each image
-        which = np.cumsum(np.r_[False, self.image[1:] != self.image[:-1]])  # (N,) image among the live ones
-        slot = np.arange(n) - first[which]
-        table = np.full((len(first), int(slot.max()) + 1, k), -np.inf)
-        table[which, slot] = totals
-        flat = table.reshape(len(first), -1)
+        bounds = np.flatnonzero(self.image[1:] != self.image[:-1]) + 1
+        first = np.concatenate(([0], bounds))  # first row of each image
+        count = np.diff(first, append=n)  # rows of each image
+        most = int(count.max())
+        if most * len(first) == n:  # all images have as many hypotheses: no copy
+            flat = totals.reshape(len(first), most * k)
+        else:
+            which = np.repeat(np.arange(len(first)), count)  # (N,) image among the live ones
+            table = np.full((len(first), most, k), -np.inf)
+            table[which, np.arange(n) - first[which]] = totals
+            flat = table.reshape(len(first), most * k)
         if beam < flat.shape[1]:
-            top = np.argpartition(-flat, beam - 1, axis=1)[:, :beam]
+            top = np.argpartition(flat, flat.shape[1] - beam, axis=1)[:, -beam:]
             top.sort(axis=1)
         else:
             top = np.broadcast_to(np.arange(flat.shape[1]), flat.shape)
-        value = np.take_along_axis(flat, top, axis=1)
+        rows = np.arange(len(first))[:, None]
+        value = flat[rows, top]
         order = np.argsort(-value, axis=1, kind="stable")
-        top, value = np.take_along_axis(top, order, axis=1), np.take_along_axis(value, order, axis=1)
+        top, value = top[rows, order], value[rows, order]
         parent = first[:, None] + top // k
         real = value > -np.inf
         return parent[real], (top % k)[real], value[real]
@@ -282,6 +288,8 @@ class _Beams:
 
         A hypothesis can only lose probability, and the division by its length helps it most at the limit.
         """
+        if not any(self.finished):
+            return np.ones(len(image), dtype=bool)
         bound = self.options.rank(total, self.limits[image])
         needed = np.full(len(self.limits), -np.inf)
         enough = self.options.patience * self.options.beam

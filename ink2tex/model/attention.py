@@ -113,7 +113,7 @@ class CoverageAttention(nn.Module):
         padded = []
         for conv, k in zip(self.coverage, self.kernels, strict=True):
             margin = (largest - k) // 2
-            padded.append(F.pad(2 * conv.weight, (margin,) * 4))  # type: ignore[arg-type]  # (q, 1, K, K)
+            padded.append(F.pad(conv.weight, (margin,) * 4) * 2)  # type: ignore[arg-type]  # (q, 1, K, K)
         if not self.folds:
             mixing = torch.cat([linear.weight for linear in self.maps], dim=1)  # type: ignore[misc]
             return torch.cat(padded), mixing  # (m·q, 1, K, K), (d, m·q)

@@ -50,5 +50,5 @@ class TorchEncoded:
         self._network, self._features, self._mask = network, features, mask
 
     @torch.inference_mode()
-    def stepper(self, direction: Direction) -> TorchStepper:
+    def stepper(self, direction: Direction, threads: int = 1) -> TorchStepper:
         return stepper_for(self._network, direction, self._features, self._mask)

@@ -19,8 +19,8 @@ CELL = 16
 class Encoded(Protocol):
     """A batch of pictures behind the encoder."""
 
-    def stepper(self, direction: Direction) -> Stepper:
-        """A decoder over this batch; each call gives one of its own."""
+    def stepper(self, direction: Direction, threads: int = 1) -> Stepper:
+        """A decoder over this batch, whose steps may use `threads` cores; each call gives one of its own."""
 
 
 class Backend(Protocol):

@@ -37,7 +37,7 @@ class OnnxBackend:
         decoder = self.manifest.network.get("decoder", {})
         self.width = int(decoder.get("attention", {}).get("width", 512))
         self._encoder = _session(self.folder, ENCODER, self.manifest, threads)
-        self._steps: dict[Direction, Any] = {}
+        self._steps: dict[tuple[Direction, int], Any] = {}
         self._lock = threading.Lock()
 
     def encode(self, bitmaps: Sequence[np.ndarray]) -> OnnxEncoded:
@@ -48,16 +48,15 @@ class OnnxBackend:
             found.append(dict(zip(names, self._encoder.run(None, {"image": image}), strict=True)))
         return OnnxEncoded(self, found, [cells(bitmap) for bitmap in bitmaps])
 
-    def step(self, direction: Direction) -> Any:
+    def step(self, direction: Direction, threads: int = 1) -> Any:
         """The session of one branch, loaded when it is first needed."""
         if direction not in self.directions:
             have = " and ".join(d.value for d in self.directions)
             raise CheckpointError(f"{self.folder}: this model writes {have} only; it has no {direction.value} branch")
         with self._lock:
-            if direction not in self._steps:
-                # A step is many small operators: one thread is as fast as two, and both branches can run at once.
-                self._steps[direction] = _session(self.folder, step_file(direction), self.manifest, 1)
-            return self._steps[direction]
+            if (direction, threads) not in self._steps:
+                self._steps[direction, threads] = _session(self.folder, step_file(direction), self.manifest, threads)
+            return self._steps[direction, threads]
 
 
 def _session(folder: Path, name: str, manifest: Manifest, threads: int) -> Any:
@@ -86,8 +85,8 @@ class OnnxEncoded:
         self._found = found
         self._sizes = sizes
 
-    def stepper(self, direction: Direction) -> OnnxStepper:
-        session = self._backend.step(direction)
+    def stepper(self, direction: Direction, threads: int = 1) -> OnnxStepper:
+        session = self._backend.step(direction, threads)
         values, keys, states = (
             [one[f"{direction.value}.{what}"] for one in self._found] for what in ("values", "keys", "h")
         )

@@ -34,7 +34,7 @@ DEFAULT_MODEL: Final = Path(__file__).parents[1] / "weights"
 _WINDOW: Final = 64
 #: Numbers in the largest array of a step (hypotheses × cells × attention width): more does not fit a core's cache,
 #: and a batch is slower then than its parts.
-_STEP_SIZE: Final = 1_000_000
+_STEP_SIZE: Final = 300_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Recognizer:
     ) -> None:
         self.backend = backend
         self.decode = self._decode(decode, beam, nbest, grammar)
+        self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "ink2tex") if threads > 1 else None
 
     def _decode(self, mode: Mode | None, beam: int | None, nbest: int | None, grammar: bool) -> Decode:
@@ -179,9 +180,10 @@ class Recognizer:
         decode = decode or self.decode
         words, limits, options = self.backend.vocabulary, batch.limits, decode.search
         if decode.mode != "joint":
-            return search(batch.encoded.stepper(Direction(decode.mode)), words, limits, options)
+            return search(batch.encoded.stepper(Direction(decode.mode), self._threads), words, limits, options)
         wide = replace(options, nbest=options.beam)
-        l2r, r2l = (batch.encoded.stepper(direction) for direction in (Direction.L2R, Direction.R2L))
+        each = max(1, self._threads // 2)
+        l2r, r2l = (batch.encoded.stepper(direction, each) for direction in (Direction.L2R, Direction.R2L))
         if self._pool is None:
             forward, backward = (search(stepper, words, limits, wide) for stepper in (l2r, r2l))
         else:  # the branches know nothing of each other, so they search at the same time
