@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ink2tex.data.augment import Augmenter, AugmentSettings
 from ink2tex.data.sample import Sample
-from ink2tex.data.spans import Row, parse
-from ink2tex.data.symbols import CLASSES
+from ink2tex.data.spans import Row, fences, parse, rows
+from ink2tex.data.symbols import CLASSES, PAIRS
 from ink2tex.errors import RecipeError
 from ink2tex.latex.grammar import grammar_for
 from ink2tex.settings import from_mapping
@@ -201,7 +201,7 @@ def test_substitution_keeps_the_form_and_the_classes(index: int, seed: int) -> N
     renamed: dict[str, str] = {}
     for a, b in zip(sample.tokens, other.tokens, strict=True):
         if a != b:
-            assert any(a in members and b in members for members in CLASSES)
+            assert any(a in members and b in members for members in (*CLASSES, *zip(*PAIRS, strict=True)))
         if a.isalpha():
             assert renamed.setdefault(a, b) == b  # all x become the same letter
 
@@ -209,6 +209,21 @@ def test_substitution_keeps_the_form_and_the_classes(index: int, seed: int) -> N
 def test_substitution_brings_in_other_symbols() -> None:
     settings_ = AugmentSettings(substitute=1.0, substitute_symbol=1.0)
     assert augmented(settings_, 6, 0).tokens != SAMPLES[6].tokens
+
+
+def test_brackets_change_in_pairs() -> None:
+    settings_ = AugmentSettings(substitute=1.0, substitute_symbol=1.0)
+    index = next(i for i, sample in enumerate(SAMPLES) if "(" in sample.tokens)
+    seen = set()
+    for seed in range(60):
+        tokens = augmented(settings_, index, seed).tokens
+        tree = parse(tokens)
+        assert tree is not None
+        assert all(fences(tokens, row.items) is not None for row, _ in rows(tree))
+        seen |= {token for token in tokens if token in {opening for opening, _ in PAIRS}}
+    written = {token for sample in SAMPLES for token in sample.tokens}
+    assert seen == {opening for opening, closing in PAIRS if {opening, closing} <= written}
+    assert len(seen) > 1
 
 
 def test_symbols_outside_the_vocabulary_are_never_brought_in() -> None:

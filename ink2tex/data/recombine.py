@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from ink2tex.data.placed import NO_INK, Box, Glyph, Layout, Placed, stretched, union
-from ink2tex.data.spans import FENCES, Item, Role, Row, Step, fences, rows
+from ink2tex.data.spans import Item, Role, Row, Step, fences, rows
 from ink2tex.data.symbols import NAMES, OPERATORS, RELATIONS, SymbolBank, words
 from ink2tex.vocabulary import Vocabulary
 
@@ -50,13 +50,15 @@ class Recombiner:
     ) -> None:
         self._bank = bank
         self._limits = limits
-        self._rows: defaultdict[Role, list[tuple[Placed, Row]]] = defaultdict(list)
+        self._rows: defaultdict[Role, defaultdict[tuple[str, ...], list[tuple[Placed, Row]]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         self._roots: list[tuple[Glyph, Box]] = []
         by_label: defaultdict[tuple[str, ...], list[Placed]] = defaultdict(list)
         for placed in expressions:
             by_label[placed.tokens].append(placed)
             for row, path in rows(placed.tree):
-                self._rows[row.role].append((placed, row))
+                self._rows[row.role][placed.tokens[row.start : row.stop]].append((placed, row))
                 if row.role is Role.RADICAND:
                     parent, k, _ = path[0]
                     glyph = placed.glyphs[parent.items[k].head]
@@ -65,22 +67,31 @@ class Recombiner:
 
         #: Drawn from by label, so that what many people have copied does not come up all the time.
         self._by_label = list(by_label.values())
+        #: Letters get a prime far more often than the training data has one.
+        self._primes = self._rows[Role.SUP][("\\prime",)]
+        #: Scripts are drawn by the root of how often they are written.
+        self._scripts: dict[Role, tuple[list[list[tuple[Placed, Row]]], np.ndarray]] = {}
+        for role in _RELATIVE:
+            alike = list(self._rows[role].values())
+            if alike:
+                self._scripts[role] = alike, np.cumsum(np.sqrt([len(found) for found in alike]))
 
         def known(*tokens: str) -> bool:
             return vocabulary is None or all(token in vocabulary for token in ("{", "}", *tokens))
 
         self._joints = [token for token in ("+", "-", "=", ",") if token in bank]
-        self._fences = [open_ for open_, close in FENCES.items() if open_ in bank and close in bank]
+        #: Each as often as it stands here; training data has fewer indices and more roots than others.
         self._forms = [
             form
-            for form, possible in (
-                (self._fraction, "\\frac" in bank and known("\\frac")),
-                (self._root, bool(self._roots) and known("\\sqrt")),
-                (self._parentheses, bool(self._fences)),
-                (self._power, bool(self._rows[Role.SUP]) and known("^")),
-                (self._index, bool(self._rows[Role.SUB]) and known("_")),
+            for form, times, possible in (
+                (self._fraction, 2, "\\frac" in bank and known("\\frac")),
+                (self._root, 1, bool(self._roots) and known("\\sqrt")),
+                (self._parentheses, 2, bool(bank.pairs)),
+                (self._power, 2, Role.SUP in self._scripts and known("^")),
+                (self._index, 4, Role.SUB in self._scripts and known("_")),
             )
             if possible
+            for _ in range(times)
         ]
 
     # The four changes.
@@ -138,7 +149,10 @@ class Recombiner:
         if not self._forms:
             return None
         for _ in range(_TRIES):
-            path = _pick(placed, rng)
+            form = self._forms[int(rng.integers(len(self._forms)))]
+            # Scripts mostly belong to letters.
+            letter = form in (self._power, self._index) and rng.random() < 0.8
+            path = (_pick_letter if letter else _pick)(placed, rng)
             row, first, last = path[0]
             start, stop = row.items[first].start, row.items[last].stop
             room = self._limits.tokens - len(placed.tokens) - 8
@@ -149,7 +163,6 @@ class Recombiner:
             if row.role is Role.SUP:
                 room = min(room, 3)
             size, axis = self._measure(placed, path)
-            form = self._forms[int(rng.integers(len(self._forms)))]
             wrapped = form(placed.cut(start, stop), size, axis, room, rng)
             if wrapped is None:
                 continue
@@ -200,17 +213,13 @@ class Recombiner:
     ) -> Placed | None:
         if _is_fenced(inner):
             return None
-        # Round ones are by far the most frequent, so they come first and most often.
-        which = 0 if rng.random() < 0.6 else int(rng.integers(len(self._fences)))
         box = inner.box
-        height = max((box[3] - box[1]) * rng.uniform(1.05, 1.3), 24.0 * size)
+        half = 0.5 * max((box[3] - box[1]) * rng.uniform(1.05, 1.3), 24.0 * size)
         middle = 0.5 * (box[1] + box[3])
-        ends = []
-        for token in (self._fences[which], FENCES[self._fences[which]]):
-            glyph = self._bank.glyph(token, rng)
-            tall = height * rng.uniform(0.93, 1.07)
-            wide = glyph.width * float(np.clip(np.sqrt(size * tall / max(glyph.height, 4.0)), 0.4, 2.0))
-            ends.append(_single(token, glyph, np.array([0.0, middle - 0.5 * tall, wide, middle + 0.5 * tall])))
+        ends = [
+            _single(token, *self._bank.bracket(token, size, middle - half, middle + half, rng))
+            for token in self._bank.pair(rng)
+        ]
         return _beside([ends[0], inner, ends[1]], size * rng.uniform(1.0, 6.0, 2))
 
     def _power(self, inner: Placed, size: float, axis: float, room: int, rng: np.random.Generator) -> Placed | None:
@@ -228,10 +237,14 @@ class Recombiner:
             return None
         is_number = all(token.isdigit() for token in inner.tokens)
         if not is_name and not is_number and not (_is_fenced(inner) and not inner.tree.items[-1].parts):
-            if not self._fences:
+            if not self._bank.pairs:
                 return None
             base = self._parentheses(inner, size, axis, room, rng)
-        script = self._piece(role, min(room, _ROOM[role]), rng)
+        script = None
+        if role is Role.SUP and is_name and self._primes and rng.random() < 0.4:
+            placed, row = self._primes[int(rng.integers(len(self._primes)))]
+            script = placed.cut(row.start, row.stop)
+        script = script or self._piece(role, min(room, _ROOM[role]), rng)
         if script is None or base is None:
             return None
         end = base.boxes[-1]
@@ -251,8 +264,10 @@ class Recombiner:
         if room < 1 or not self._by_label:
             return None
         for _ in range(_TRIES):
-            if role in _RELATIVE and rng.random() < 0.9 and self._rows[role]:
-                placed, row = self._rows[role][int(rng.integers(len(self._rows[role])))]
+            if role in self._scripts and rng.random() < 0.9:
+                scripts, cumulative = self._scripts[role]
+                found = scripts[int(np.searchsorted(cumulative, rng.uniform(0.0, cumulative[-1]), side="right"))]
+                placed, row = found[int(rng.integers(len(found)))]
                 if row.stop - row.start <= room:
                     return placed.cut(row.start, row.stop)
                 continue
@@ -326,6 +341,17 @@ def _pick(placed: Placed, rng: np.random.Generator) -> tuple[Step, ...]:
         if pairs is not None and all((first <= i <= last) == (first <= j <= last) for i, j in pairs):
             return ((row, first, last), *path)
     return ((row, 0, count - 1), *path)
+
+
+def _pick_letter(placed: Placed, rng: np.random.Generator) -> tuple[Step, ...]:
+    """Any letter that has no script yet, or if there is none, anything."""
+    found = [
+        ((row, k, k), *path)
+        for row, path in rows(placed.tree)
+        for k, item in enumerate(row.items)
+        if not item.parts and placed.tokens[item.head] in NAMES
+    ]
+    return found[int(rng.integers(len(found)))] if found else _pick(placed, rng)
 
 
 def _splits_number(tokens: Sequence[str], row: Row, at: int) -> bool:

@@ -9,27 +9,29 @@ from typing import Final
 import numpy as np
 
 from ink2tex.data.placed import Box, Glyph, Layout, Placed
-from ink2tex.data.spans import Item, Role, Row, rows
+from ink2tex.data.spans import Item, Role, Row, fences, rows
 
-#: Symbols that may stand for each other without changing what kind of expression it is.
-CLASSES: Final[tuple[tuple[str, ...], ...]] = tuple(
-    tuple(line.split())
-    for line in r"""
-    0 1 2 3 4 5 6 7 8 9
+_LETTERS: Final = r"""
     a b c d e f g h i j k l m n o p q r s t u v w x y z \alpha \beta \gamma \theta \lambda \mu \pi \sigma \phi
     A B C E F G H I L M N P R S T V X Y \Delta
-    + - \times \pm \div \cdot
-    = \leq \geq < > \neq \in
-    \sin \cos \tan \log
-    \ldots \cdots
-    """.strip().splitlines()
+"""
+OPERATORS: Final = tuple(r"+ - \times \pm \div \cdot".split())
+RELATIONS: Final = tuple(r"= \leq \geq < > \neq \in".split())
+#: Letters name something: all occurrences in an expression change together.
+NAMES: Final = frozenset(_LETTERS.split())
+#: Symbols that may stand for each other without changing what kind of expression it is.
+CLASSES: Final[tuple[tuple[str, ...], ...]] = (
+    tuple("0123456789"),
+    tuple(_LETTERS.split()),
+    OPERATORS,
+    RELATIONS,
+    ("\\sin", "\\cos", "\\tan", "\\log"),
+    ("\\ldots", "\\cdots"),
 )
 #: Hardly told from 0 and 1 without their context, so they are never put into another one.
 _UNCLEAR: Final = frozenset({"o", "l"})
-#: Classes whose members name something: all occurrences in an expression change together.
-NAMES: Final = frozenset(CLASSES[1] + CLASSES[2])
-OPERATORS: Final = CLASSES[3]
-RELATIONS: Final = CLASSES[4]
+#: Pairs that may be written for each other, each with its share. Expressions for training are mostly round ones.
+PAIRS: Final = {("(", ")"): 3.0, ("[", "]"): 2.0, ("|", "|"): 3.0, ("\\{", "\\}"): 1.0}
 _OPENING: Final = frozenset((*OPERATORS, *RELATIONS, "\\rightarrow", "(", "[", "\\{", ","))
 
 
@@ -137,6 +139,11 @@ def _typical(glyphs: list[Glyph], unusual: float = 0.02) -> list[Glyph]:
     return [g for g, s in zip(glyphs, slim, strict=True) if low <= s <= high and len(g.lengths) in usual]
 
 
+def _drawn(cumulative: np.ndarray, rng: np.random.Generator) -> int:
+    """An index, by the running sum of the shares."""
+    return min(int(np.searchsorted(cumulative, rng.random())), len(cumulative) - 1)
+
+
 class SymbolBank:
     """Every instance of every symbol, with the usual measures of each."""
 
@@ -155,9 +162,14 @@ class SymbolBank:
             for token in known:
                 others = tuple(other for other in known if other != token and other not in _UNCLEAR)
                 if others:
-                    # The square root lets rare symbols come up more often than they are written.
-                    weights = np.sqrt([len(self._glyphs[other]) for other in others])
+                    # Some letters are 200 times as frequent as others in the training data, but not in what people
+                    # write: all alike. Of the rest, rare ones come up somewhat more often than they are written.
+                    counts = np.array([len(self._glyphs[other]) for other in others])
+                    weights = np.ones(len(others)) if token in NAMES else np.sqrt(counts)
                     self._others[token] = others, np.cumsum(weights / weights.sum())
+        self.pairs = [pair for pair in PAIRS if all(token in self._glyphs for token in pair)]
+        shares = np.array([PAIRS[pair] for pair in self.pairs])
+        self._pair_shares = np.cumsum(shares / max(shares.sum(), 1.0))
 
     def __contains__(self, token: str) -> bool:
         return token in self._glyphs
@@ -168,11 +180,25 @@ class SymbolBank:
         return glyphs[int(rng.integers(len(glyphs)))]
 
     def other(self, token: str, rng: np.random.Generator) -> str | None:
-        """Another symbol of the class of `token`, the rarer ones a little more often than they occur."""
+        """Another symbol of the class of `token`, the rarer ones more often than they occur."""
         if token not in self._others:
             return None
         others, cumulative = self._others[token]
-        return others[min(int(np.searchsorted(cumulative, rng.random())), len(others) - 1)]
+        return others[_drawn(cumulative, rng)]
+
+    def pair(self, rng: np.random.Generator) -> tuple[str, str]:
+        """A pair of brackets, of those that have been written."""
+        return self.pairs[_drawn(self._pair_shares, rng)]
+
+    def bracket(
+        self, token: str, size: float, top: float, bottom: float, rng: np.random.Generator
+    ) -> tuple[Glyph, Box]:
+        """One bracket about as high as from `top` to `bottom`, beginning at 0, in writing of the given size."""
+        glyph = self.glyph(token, rng)
+        tall = (bottom - top) * rng.uniform(0.93, 1.07)
+        wide = glyph.width * float(np.clip(np.sqrt(size * tall / max(glyph.height, 4.0)), 0.4, 2.0))
+        middle = 0.5 * (top + bottom)
+        return glyph, np.array([0.0, middle - 0.5 * tall, wide, middle + 0.5 * tall])
 
     def swap(self, placed: Placed, probability: float, rng: np.random.Generator) -> Placed:
         """Let other hands write some of the symbols: same tokens, nearly the same boxes."""
@@ -190,7 +216,8 @@ class SymbolBank:
     def substitute(self, placed: Placed, probability: float, rng: np.random.Generator) -> Placed:
         """Write other symbols of the same class: a different expression of the same form.
 
-        Letters are renamed, so that all x of an expression become t; digits and operators change one by one.
+        Letters are renamed, so that all x of an expression become t; brackets change in pairs, digits and operators
+        one by one.
         """
         layout: Layout | None = None
         # The d of an integral is no name.
@@ -205,13 +232,26 @@ class SymbolBank:
                         renamed[token] = self.other(token, rng) if rng.random() < probability else None
                     new = renamed[token]
                 else:
-                    new = self.other(token, rng) if rng.random() < probability else None
+                    # Operators and relations are varied enough.
+                    share = probability * (1.0 if token.isdigit() else 0.3)
+                    new = self.other(token, rng) if rng.random() < share else None
                 if new is None:
                     continue
                 layout = layout or Layout(placed)
                 glyph = self.glyph(new, rng)
                 box = self.box_for(new, glyph, token, layout.boxes[item.head], rng)
                 layout.relabel(item.head, new, glyph, box, ((row, k, k), *path))
+            for ends in fences(placed.tokens, row.items) or ():
+                old = tuple(placed.tokens[row.items[k].head] for k in ends)
+                if old not in self.pairs or rng.random() >= probability or (pair := self.pair(rng)) == old:
+                    continue
+                layout = layout or Layout(placed)
+                size = self.metrics.measure(placed, row)[0]
+                for token, k in zip(pair, ends, strict=True):
+                    left, top, _, bottom = layout.boxes[row.items[k].head]
+                    glyph, box = self.bracket(token, size, top, bottom, rng)
+                    box[0::2] += left
+                    layout.relabel(row.items[k].head, token, glyph, box, ((row, k, k), *path))
         return layout.result() if layout else placed
 
     def box_for(self, new: str, glyph: Glyph, old: str, box: Box, rng: np.random.Generator) -> Box:
