@@ -226,6 +226,65 @@ def train(
 
 
 @app.command()
+def experiment(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="ablation, comparison, directions, edges, generality, lengths, kernels, lambda: tables; "
+            "features: the figure of features."
+        ),
+    ],
+    recipe: Annotated[Path, typer.Option(help="The recipe that is varied.")],
+    data: DataPath,
+    valid: Annotated[Path, typer.Option(help="Data to choose checkpoints on.")],
+    test: Annotated[Path, typer.Option(help="Data to report on.")],
+    captions: Captions = None,
+    valid_captions: Annotated[Optional[Path], typer.Option(help="Caption file of --valid.")] = None,  # noqa: UP045
+    test_captions: Annotated[Optional[Path], typer.Option(help="Caption file of --test.")] = None,  # noqa: UP045
+    folder: Annotated[Path, typer.Option(help="Folder of all variants; what is there is not done again.")] = Path(
+        "runs/experiments"
+    ),
+    steps: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="Length of each training; the recipe's own when left out."),
+    ] = None,
+    beam: Annotated[int, typer.Option(min=1, help="Hypotheses of the search.")] = 10,
+    processes: Annotated[int, typer.Option(min=1, help="Processes of a training, one thread each.")] = 1,
+    cache: Annotated[Optional[Path], typer.Option(help="Folder that keeps parsed data.")] = None,  # noqa: UP045
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="File for the table; for features the picture (.png, .svg, .pdf)."),
+    ] = None,
+) -> None:
+    """Carry out an experiment of the paper: train its variants, read a test set, print its table beside the paper's."""
+    from ink2tex.experiments import plan
+    from ink2tex.experiments.run import Setting, best, carry_out, trained
+    from ink2tex.training.recipe import read_recipe
+
+    paths = (data, valid, test)
+    labels = (captions, valid_captions, test_captions)
+    setting = Setting(read_recipe(recipe), folder, *paths, *labels, cache, processes, steps, beam)
+
+    def tell(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if name == "features":
+        from ink2tex.data.readers import read_samples
+        from ink2tex.experiments.features import draw
+
+        pair = (("DWAP", "uni-l2r"), ("ABM", "abm"))
+        named = [(label, best(trained(variant, setting, tell))) for label, variant in pair]
+        picture = output or folder / "features.png"
+        typer.echo("\n".join(draw(named, read_samples(test, test_captions, align=False), picture)))
+        typer.echo(f"wrote {picture}")
+        return
+    table = carry_out(plan.experiment_of(name), setting, tell)
+    typer.echo(table)
+    if output is not None:
+        output.write_text(table + "\n", encoding="utf-8")
+
+
+@app.command()
 def evaluate(
     model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors) or a model folder of 'ink2tex export'.")],
     data: DataPath,

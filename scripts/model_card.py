@@ -1,0 +1,176 @@
+"""Write the measured part of docs/model-card.md: everything between its two marks.
+
+    python scripts/model_card.py ../shared/crohme --run ~/runs/lite [--model ink2tex/weights]
+
+The 2013 set is what everything was chosen on, the 2014 set is only reported. Every expression of a set counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+
+from ink2tex.data.readers import read_samples
+from ink2tex.data.sample import Sample
+from ink2tex.metrics import LENGTH_GROUPS, Report, score
+from ink2tex.runtime.calibration import calibration_error
+from ink2tex.runtime.evaluation import Reader
+from ink2tex.runtime.recognizer import DEFAULT_MODEL, Mode
+from ink2tex.search import Hypothesis, SearchOptions
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- measured by scripts/model_card.py -->", "<!-- end of what was measured -->"
+#: Branches, beam, grammar.
+WAYS: tuple[tuple[Mode, int, bool], ...] = (
+    ("l2r", 1, True),
+    ("l2r", 10, True),
+    ("l2r", 10, False),
+    ("r2l", 10, True),
+    ("joint", 5, True),
+    ("joint", 10, True),
+)
+Row = Sequence[object]
+
+
+def table(head: Row, rows: Sequence[Row]) -> str:
+    """Rows in Markdown; numbers to two digits."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(
+        "| " + " | ".join(f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in line) + " |"
+        for line in lines
+    )
+
+
+class Set:
+    """A labelled set and what a model reads in it."""
+
+    def __init__(self, name: str, samples: Sequence[Sample], model: Path) -> None:
+        self.name, self.samples, self.model = name, samples, model
+
+    def read(self, mode: Mode, beam: int, grammar: bool = True) -> tuple[Report, list[Hypothesis], list[list[str]]]:
+        """The report, the answers and their tokens."""
+        options = SearchOptions(beam=beam, nbest=min(5, beam), grammar=grammar)
+        reader = Reader(self.model, mode, options)
+        answers = reader.answers(self.samples)
+        words = reader.recognizer.backend.vocabulary
+        tokens = [list(words.decode(answer.tokens)) for answer in answers]
+        found = {sample.uid: read for sample, read in zip(self.samples, tokens, strict=True)}
+        report = score(found, {sample.uid: sample.tokens for sample in self.samples})
+        print(f"{self.name}: {mode} {beam}: {report.exprate:.2f} / {report.le1:.2f} / {report.le2:.2f}", flush=True)
+        return report, answers, tokens
+
+
+def confusions(samples: Sequence[Sample], read: Sequence[Sequence[str]], most: int = 24) -> str:
+    """The most frequent exchanges of one symbol for another, and how often the symbol occurs."""
+    exchanged: Counter[tuple[str, str]] = Counter()
+    written = Counter(token for sample in samples for token in sample.tokens)
+    for sample, tokens in zip(samples, read, strict=True):
+        truth = list(sample.tokens)
+        for edit in Levenshtein.editops(truth, list(tokens)):
+            if edit.tag == "replace":
+                exchanged[truth[edit.src_pos], tokens[edit.dest_pos]] += 1
+    parts = [f"`{a}` as `{b}` {n} of {written[a]}" for (a, b), n in exchanged.most_common(most)]
+    return ", ".join(parts).replace("|", "\\|") + "."
+
+
+def curve(folder: Path, most: int = 16) -> str:
+    """The validations of a run, thinned out."""
+    with open(folder / "valid.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    rows = rows[:: -max(1, -(-len(rows) // most))][::-1]  # the last one is always there
+    return table(
+        ("step", "images seen", "hours", "ExpRate", "≤ 1", "≤ 2", "WER"),
+        [
+            (r["step"], f"{int(r['images']):,}", *(float(r[key]) for key in ("hours", "exprate", "le1", "le2", "wer")))
+            for r in rows
+        ],
+    )
+
+
+def measured(crohme: Path, model: Path, run: Path | None) -> Iterator[str]:
+    """All paragraphs."""
+    manifest = json.loads((model / "model.json").read_text(encoding="utf-8"))
+    notes: Mapping[str, object] = manifest.get("notes", {})
+    sets = [
+        Set("2013 ink", read_samples(crohme / "test2013_inkml.tar.xz", None, align=False), model),
+        Set(
+            "2014 images",
+            read_samples(crohme / "test2014_images.tar.xz", crohme / "test2014_caption.txt", align=False),
+            model,
+        ),
+        Set(
+            "2014 ink",
+            read_samples(crohme / "test2014_inkml.tar.xz", crohme / "test2014_caption.txt", align=False),
+            model,
+        ),
+    ]
+    yield f"Checkpoint: step {notes.get('step')}, {notes.get('images')} images seen, {notes.get('hours')} hours."
+    if run is not None:
+        yield "### The curve (2013 ink, greedy, left to right, averaged weights)"
+        yield curve(run)
+    rows: list[Row] = []
+    kept: dict[str, tuple[Report, list[Hypothesis], list[list[str]]]] = {}
+    for one in sets:
+        for mode, beam, grammar in WAYS:
+            if one.name == "2014 ink" and (mode, beam, grammar) != ("l2r", 10, True):
+                continue
+            report, *rest = one.read(mode, beam, grammar)
+            if (mode, beam) == ("joint", 10):
+                kept[one.name] = report, *rest  # type: ignore[assignment]
+            way = f"{mode}, beam {beam}" + ("" if grammar else ", no grammar")
+            name = f"{one.name} ({len(one.samples)})"
+            rows.append((name, way, report.exprate, report.le1, report.le2, report.wer))
+    yield "### Results"
+    yield table(("set", "decoding", "ExpRate", "≤ 1", "≤ 2", "WER"), rows)
+    groups = [f"[{a},{b}]" if b else f"[{a},∞)" for a, b in LENGTH_GROUPS]
+    yield "### By length in tokens (joint, beam 10; ExpRate and number of expressions)"
+    yield table(
+        ("set", *groups),
+        [
+            (name, *(f"{tally.exprate:.2f} ({tally.total})" for tally in report.lengths.values()))
+            for name, (report, _, _) in kept.items()
+        ],
+    )
+    yield "### Both ends of an expression (joint, beam 10)"
+    edges = ("prefix-2", "suffix-2", "prefix-5", "suffix-5")
+    yield table(("set", *edges), [(name, *(r.edge(edge) for edge in edges)) for name, (r, _, _) in kept.items()])
+    yield "### Calibration (expected calibration error in points, ten bins, joint)"
+    line = Reader(model, "joint").recognizer.backend.calibration.get("joint")
+    if line is not None:
+        reader = Reader(model, "joint")
+        errors: list[Row] = [("2013 ink, cross-validated", 100 * line.error)]
+        one = sets[1]
+        answers = reader.answers(one.samples)
+        words = reader.recognizer.backend.vocabulary
+        right = [tuple(words.decode(a.tokens)) == s.tokens for s, a in zip(one.samples, answers, strict=True)]
+        said = np.array([line(answer.logprob) for answer in answers])
+        errors.append((one.name, 100 * calibration_error(said, np.array(right))))
+        yield table(("set", "error"), errors)
+    yield "### Symbols read as others (2013 ink, joint, beam 10)"
+    yield confusions(sets[0].samples, kept["2013 ink"][2])
+
+
+def main() -> None:
+    """Fill in the card."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("crohme", type=Path)
+    parser.add_argument("--run", type=Path, help="folder of the training run, for its curve")
+    parser.add_argument("--model", type=Path, default=DEFAULT_MODEL)
+    parser.add_argument("--card", type=Path, default=ROOT / "docs" / "model-card.md")
+    arguments = parser.parse_args()
+    card = arguments.card.read_text(encoding="utf-8")
+    before, rest = card.split(BEGIN)
+    after = rest.split(END)[1]
+    found = "\n\n".join(measured(arguments.crohme, arguments.model, arguments.run))
+    arguments.card.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
