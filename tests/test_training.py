@@ -70,6 +70,21 @@ def test_a_tiny_network_learns_sixteen_expressions_by_heart(tmp_path: Path) -> N
     assert list((tmp_path / "tensorboard").iterdir())
 
 
+def test_the_log_holds_means_over_all_steps(tmp_path: Path) -> None:
+    samples = [drawn(label) for label in LABELS[:6]]
+    rows = []
+    for every in (1, 3):
+        recipe = tiny(schedule={"kind": "hold", "steps": 3}, run={"save_every": every}, batch={"size": 2})
+        train(recipe, samples, [], tmp_path / str(every))
+        rows.append(Table(tmp_path / str(every) / "train.csv", 99).rows)
+    single, (whole,) = rows
+    assert len(single) == 3
+    for part in ("l2r", "mutual", "cells"):
+        values = [float(row[part]) for row in single]
+        assert max(values) > min(values)
+        assert float(whole[part]) == pytest.approx(sum(values) / 3, rel=1e-4)
+
+
 # -- resuming ----------------------------------------------------------------------------------------------------------
 
 RUN = textwrap.dedent(

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import lightning
@@ -98,6 +99,7 @@ class Keeper(Callback):
         self.best: list[tuple[float, str]] = []  # WER and file name, best first
         self._began = time.monotonic()
         self._mark = (time.monotonic(), 0)
+        self._parts: list[dict[str, float]] = []  # of the leg under way
 
     # -- the course of a run -------------------------------------------------------------------------------------
 
@@ -124,6 +126,7 @@ class Keeper(Callback):
         self.images += len(batch.uids) * trainer.world_size
         elapsed = time.monotonic() - self._mark[0]
         speed = (self.images - self._mark[1]) / max(elapsed, 1e-6)
+        self._parts.append(system.parts)
         if trainer.is_global_zero:
             self.console.step(system.step, self._epochs(), system.parts, system.rate.at(system.step), speed)
 
@@ -132,8 +135,10 @@ class Keeper(Callback):
         now = time.monotonic()
         speed = (self.images - self._mark[1]) / max(now - self._mark[0], 1e-6)
         if self.logs is not None:
-            values = {"epoch": round(self._epochs(), 3), **system.parts, "rate": system.rate.at(system.step)}
+            means = {name: fmean(parts[name] for parts in self._parts) for name in system.parts}
+            values = {"epoch": round(self._epochs(), 3), **means, "rate": system.rate.at(system.step)}
             self.logs.add("train", system.step, {**values, "images_per_second": round(speed, 2)})
+        self._parts.clear()
         # The clock of process 0 decides, or processes could disagree on what comes next.
         if trainer.world_size > 1:
             _average_statistics(system)
