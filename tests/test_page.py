@@ -77,17 +77,16 @@ def asked(page, strokes, replay=write) -> str:  # type: ignore[no-untyped-def]
     return read(page)
 
 
-def recognised(model: Path, inkml: Path) -> str:
+def recognised(model: Path | None, inkml: Path) -> str:
     """What the command line says."""
-    command = [sys.executable, "-m", "ink2tex.app.cli", "recognize", str(inkml), "--model", str(model)]
+    command = [sys.executable, "-m", "ink2tex.app.cli", "recognize", str(inkml)]
+    command += ["--model", str(model)] if model else []
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("number", range(2))
-def test_writing_reads_as_the_command_line_does(
-    page, tiny_model: Path, crohme: Path, tmp_path: Path, number: int
-) -> None:  # type: ignore[no-untyped-def]
+def replayed(page, model: Path | None, crohme: Path, scratch: Path, number: int) -> str:  # type: ignore[no-untyped-def]
+    """Write real ink with the pen; what the page says, which must be what the command line says of the same ink."""
     import tarfile
 
     with tarfile.open(crohme / "test2014_inkml.tar.xz") as archive:
@@ -97,10 +96,28 @@ def test_writing_reads_as_the_command_line_does(
         file = archive.extractfile(member)
         assert file is not None
         strokes = fitted(read_inkml(file.read(), name=member.name).strokes)
-    path = tmp_path / "same.inkml"
+    path = scratch / "same.inkml"
     path.write_bytes(write_inkml(Ink(tuple(np.array(stroke, np.float32) for stroke in strokes))))
-    assert asked(page, strokes, pen) == recognised(tiny_model, path)
+    said = asked(page, strokes, pen)
+    assert said == recognised(model, path)
+    return said
+
+
+def test_writing_reads_as_the_command_line_does(page, tiny_model: Path, crohme: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    replayed(page, tiny_model, crohme, tmp_path, 0)
     assert page.locator("#typeset math").count() == 1
+
+
+def test_the_shipped_weights_read_writing_as_the_command_line_does(browser, crohme: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    with serving(None) as server:
+        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        answers = set()
+        for number in range(4):
+            page.goto(server.url)
+            answers.add(replayed(page, None, crohme, tmp_path, number))
+            assert page.locator("#typeset math").count() == 1
+        assert len(answers) == 4
+        page.close()
 
 
 def test_undo_redo_erase_clear(page) -> None:  # type: ignore[no-untyped-def]
