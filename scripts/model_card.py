@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,8 @@ from rapidfuzz.distance import Levenshtein
 
 from ink2tex.data.readers import read_samples
 from ink2tex.data.sample import Sample
-from ink2tex.metrics import LENGTH_GROUPS, Report, score
+from ink2tex.metrics import Report, score
+from ink2tex.runtime.bundle import read_manifest
 from ink2tex.runtime.calibration import calibration_error
 from ink2tex.runtime.evaluation import Reader
 from ink2tex.runtime.recognizer import DEFAULT_MODEL, Mode
@@ -96,8 +96,7 @@ def curve(folder: Path, most: int = 16) -> str:
 
 def measured(crohme: Path, model: Path, run: Path | None) -> Iterator[str]:
     """All paragraphs."""
-    manifest = json.loads((model / "model.json").read_text(encoding="utf-8"))
-    notes: Mapping[str, object] = manifest.get("notes", {})
+    notes = read_manifest(model).notes
     sets = [
         Set("2013 ink", read_samples(crohme / "test2013_inkml.tar.xz", None, align=False), model),
         Set(
@@ -116,45 +115,42 @@ def measured(crohme: Path, model: Path, run: Path | None) -> Iterator[str]:
         yield "### The curve (2013 ink, greedy, left to right, averaged weights)"
         yield curve(run)
     rows: list[Row] = []
-    kept: dict[str, tuple[Report, list[Hypothesis], list[list[str]]]] = {}
+    read: dict[tuple[str, int], dict[str, tuple[Report, list[Hypothesis], list[list[str]]]]] = {}
     for one in sets:
         for mode, beam, grammar in WAYS:
             if one.name == "2014 ink" and (mode, beam, grammar) != ("l2r", 10, True):
                 continue
-            report, *rest = one.read(mode, beam, grammar)
-            if (mode, beam) == ("joint", 10):
-                kept[one.name] = report, *rest  # type: ignore[assignment]
+            found = one.read(mode, beam, grammar)
+            if grammar:
+                read.setdefault((mode, beam), {})[one.name] = found
             way = f"{mode}, beam {beam}" + ("" if grammar else ", no grammar")
-            name = f"{one.name} ({len(one.samples)})"
-            rows.append((name, way, report.exprate, report.le1, report.le2, report.wer))
+            report = found[0]
+            rows.append((f"{one.name} ({len(one.samples)})", way, report.exprate, report.le1, report.le2, report.wer))
     yield "### Results"
     yield table(("set", "decoding", "ExpRate", "≤ 1", "≤ 2", "WER"), rows)
-    groups = [f"[{a},{b}]" if b else f"[{a},∞)" for a, b in LENGTH_GROUPS]
+    joint = read["joint", 10]
     yield "### By length in tokens (joint, beam 10; ExpRate and number of expressions)"
     yield table(
-        ("set", *groups),
+        ("set", *joint["2013 ink"][0].lengths),
         [
             (name, *(f"{tally.exprate:.2f} ({tally.total})" for tally in report.lengths.values()))
-            for name, (report, _, _) in kept.items()
+            for name, (report, _, _) in joint.items()
         ],
     )
     yield "### Both ends of an expression (joint, beam 10)"
-    edges = ("prefix-2", "suffix-2", "prefix-5", "suffix-5")
-    yield table(("set", *edges), [(name, *(r.edge(edge) for edge in edges)) for name, (r, _, _) in kept.items()])
-    yield "### Calibration (expected calibration error in points, ten bins, joint)"
-    line = Reader(model, "joint").recognizer.backend.calibration.get("joint")
-    if line is not None:
-        reader = Reader(model, "joint")
-        errors: list[Row] = [("2013 ink, cross-validated", 100 * line.error)]
+    edges = tuple(joint["2013 ink"][0].edges)
+    yield table(("set", *edges), [(name, *(r.edge(edge) for edge in edges)) for name, (r, _, _) in joint.items()])
+    line = read_manifest(model).calibration.get("joint")
+    if line is not None:  # fitted with the default beam, 5
+        yield "### Calibration (expected calibration error in points, ten bins, joint, beam 5)"
         one = sets[1]
-        answers = reader.answers(one.samples)
-        words = reader.recognizer.backend.vocabulary
-        right = [tuple(words.decode(a.tokens)) == s.tokens for s, a in zip(one.samples, answers, strict=True)]
+        _, answers, tokens = read["joint", 5][one.name]
         said = np.array([line(answer.logprob) for answer in answers])
-        errors.append((one.name, 100 * calibration_error(said, np.array(right))))
+        right = np.array([tuple(t) == s.tokens for t, s in zip(tokens, one.samples, strict=True)])
+        errors = [("2013 ink, cross-validated", 100 * line.error), (one.name, 100 * calibration_error(said, right))]
         yield table(("set", "error"), errors)
     yield "### Symbols read as others (2013 ink, joint, beam 10)"
-    yield confusions(sets[0].samples, kept["2013 ink"][2])
+    yield confusions(sets[0].samples, joint["2013 ink"][2])
 
 
 def main() -> None:

@@ -43,6 +43,9 @@ Beam = Annotated[
     typer.Option("--beam", min=1, help="Hypotheses of the search; what suits the model when left out."),
 ]
 Grammar = Annotated[bool, typer.Option("--grammar/--no-grammar", help="Only write LaTeX that parses.")]
+Processes = Annotated[int, typer.Option(min=1, help="Processes of a training on this machine, one thread each.")]
+Cache = Annotated[Optional[Path], typer.Option(help="Folder that keeps parsed data.")]  # noqa: UP045
+ValidCaptions = Annotated[Optional[Path], typer.Option(help="Caption file of --valid.")]  # noqa: UP045
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -191,7 +194,7 @@ def train(
     data: DataPath,
     captions: Captions = None,
     valid: Annotated[Optional[Path], typer.Option(help="Data to validate on.")] = None,  # noqa: UP045
-    valid_captions: Annotated[Optional[Path], typer.Option(help="Its caption file.")] = None,  # noqa: UP045
+    valid_captions: ValidCaptions = None,
     folder: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run there is continued.")] = Path(
         "runs/run"
     ),
@@ -203,9 +206,9 @@ def train(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Vocabulary file of 'ink2tex data vocab'; the published symbols when left out."),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Processes on this machine, one thread each.")] = 1,
+    processes: Processes = 1,
     minutes: Annotated[Optional[float], typer.Option(help="Stop (and save) after this long.")] = None,  # noqa: UP045
-    cache: Annotated[Optional[Path], typer.Option(help="Folder that keeps parsed data.")] = None,  # noqa: UP045
+    cache: Cache = None,
 ) -> None:
     """Train a network, or go on training it. Start the same command again after an interruption."""
     from ink2tex.training import launch
@@ -239,7 +242,7 @@ def experiment(
     valid: Annotated[Path, typer.Option(help="Data to choose checkpoints on.")],
     test: Annotated[Path, typer.Option(help="Data to report on.")],
     captions: Captions = None,
-    valid_captions: Annotated[Optional[Path], typer.Option(help="Caption file of --valid.")] = None,  # noqa: UP045
+    valid_captions: ValidCaptions = None,
     test_captions: Annotated[Optional[Path], typer.Option(help="Caption file of --test.")] = None,  # noqa: UP045
     folder: Annotated[Path, typer.Option(help="Folder of all variants; what is there is not done again.")] = Path(
         "runs/experiments"
@@ -249,8 +252,8 @@ def experiment(
         typer.Option(min=1, help="Length of each training; the recipe's own when left out."),
     ] = None,
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses of the search.")] = 10,
-    processes: Annotated[int, typer.Option(min=1, help="Processes of a training, one thread each.")] = 1,
-    cache: Annotated[Optional[Path], typer.Option(help="Folder that keeps parsed data.")] = None,  # noqa: UP045
+    processes: Processes = 1,
+    cache: Cache = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", help="File for the table; for features the picture (.png, .svg, .pdf)."),
