@@ -181,7 +181,7 @@ def score(predictions: Mapping[str, Tokens], references: Mapping[str, Tokens], s
     return Report(
         overall=_tally(rows),
         lengths={
-            _group_name(first, last): _tally(
+            group_name(first, last): _tally(
                 row for row in rows if first <= row[0] and (last is None or row[0] <= last)
             )
             for first, last in LENGTH_GROUPS
@@ -283,7 +283,8 @@ def _tally(rows: Iterable[tuple[int, int, bool]]) -> Tally:
     return Tally(len(rows), exact, within1, within2, errors, tokens)
 
 
-def _group_name(first: int, last: int | None) -> str:
+def group_name(first: int, last: int | None) -> str:
+    """How a length group is called in reports."""
     return f"[{first},inf)" if last is None else f"[{first},{last}]"
 
 

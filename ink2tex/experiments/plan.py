@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ink2tex.errors import RecipeError, did_you_mean
-from ink2tex.metrics import LENGTH_GROUPS, Report
+from ink2tex.metrics import LENGTH_GROUPS, Report, group_name
 from ink2tex.training.recipe import Recipe, parse_recipe
 
 _SIZES: Final = "network.decoder.attention.kernels"
@@ -49,7 +49,7 @@ SAME: Final = {"kernels-5-11": "abm", "kernels-11": "bml", "lambda-0.5": "abm"}
 
 _RATES: Final = ("ExpRate", "≤ 1", "≤ 2", "WER")
 _EDGES: Final = ("prefix-2", "suffix-2", "prefix-5", "suffix-5")
-_LENGTHS: Final = tuple(f"[{first},{last}]" if last else f"[{first},∞)" for first, last in LENGTH_GROUPS)
+_LENGTHS: Final = tuple(group_name(*group) for group in LENGTH_GROUPS)
 
 
 @dataclass(frozen=True)
