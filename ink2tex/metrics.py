@@ -181,9 +181,7 @@ def score(predictions: Mapping[str, Tokens], references: Mapping[str, Tokens], s
     return Report(
         overall=_tally(rows),
         lengths={
-            group_name(first, last): _tally(
-                row for row in rows if first <= row[0] and (last is None or row[0] <= last)
-            )
+            group_name(first, last): _tally(row for row in rows if first <= row[0] and (last is None or row[0] <= last))
             for first, last in LENGTH_GROUPS
         },
         edges=edges,
