@@ -43,7 +43,7 @@ class LossSettings:
 class OptimiserSettings:
     """How weights follow gradients."""
 
-    kind: Literal["adadelta", "adamw"] = "adadelta"
+    kind: Literal["adadelta", "adamw", "muon"] = "adadelta"
     rate: float = 1.0
     weight_decay: float = 0.0
     #: Norm to which gradients are clipped; 0 leaves them.

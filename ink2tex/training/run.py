@@ -17,6 +17,7 @@ import pickle
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -242,7 +243,8 @@ class Keeper(Callback):
             system.averager.network.load_state_dict(state["average"] or state["network"])
         if system.cells is not None and state["cells"]:
             system.cells.load_state_dict(state["cells"])
-        trainer.optimizers[0].load_state_dict(state["optimiser"])
+        with suppress(ValueError):  # the recipe names another optimiser now, as was announced; it begins anew
+            trainer.optimizers[0].load_state_dict(state["optimiser"])
         system.rate.restore(state["rate"])
         system.step = state["step"]
         self.legs.epoch, self.legs.offset = state["epoch"], state["offset"]

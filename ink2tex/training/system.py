@@ -19,6 +19,7 @@ from ink2tex.data.batches import Batch
 from ink2tex.model import losses
 from ink2tex.model.network import Network
 from ink2tex.training.evaluation import to_tensors
+from ink2tex.training.muon import Muon
 from ink2tex.training.recipe import Recipe, ScheduleSettings
 from ink2tex.vocabulary import Direction
 
@@ -139,6 +140,8 @@ class System(lightning.LightningModule):
             return torch.optim.Adadelta(
                 self.parameters(), lr=settings.rate, rho=0.95, eps=1e-8, weight_decay=settings.weight_decay
             )
+        if settings.kind == "muon":
+            return Muon(self, len(self.network.vocabulary), lr=settings.rate, weight_decay=settings.weight_decay)
         decayed = [p for p in self.parameters() if p.requires_grad and p.dim() > 1]
         plain = [p for p in self.parameters() if p.requires_grad and p.dim() <= 1]
         groups: list[dict[str, Any]] = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
