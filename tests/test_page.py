@@ -162,6 +162,29 @@ def test_choose_copy_and_point(page) -> None:  # type: ignore[no-untyped-def]
     expect(page.locator("#latex")).to_have_value(first)
 
 
+def test_latex_corrected_by_hand_is_typeset_and_copied(page) -> None:  # type: ignore[no-untyped-def]
+    first = asked(page, CROSS)
+    field, shown, copied = page.locator("#latex"), page.locator("#typeset"), page.locator("[data-copy=mathml]")
+    page.evaluate("navigator.clipboard.writeText('')")
+    field.fill(r"\frac{7}{8}")
+    copied.click()  # before the pause after which it is typeset
+    page.wait_for_function("async () => (await navigator.clipboard.readText()).includes('<mfrac>')")
+    expect(shown.locator("mfrac")).to_have_count(1)
+    expect(page.locator("#typeset .symbol")).to_have_count(0)  # nobody knows where these were read
+    field.fill(r"\frac{7}")
+    expect(page.locator("#status")).to_contain_text("cannot be written as MathML")
+    expect(shown.locator("math")).to_have_count(0)
+    copied.click()
+    expect(page.locator("#status")).to_have_class("bad")
+    assert "<mn>8</mn>" in page.evaluate("navigator.clipboard.readText()")  # nothing false was copied
+    assert all("422" in complaint for complaint in page.complaints)
+    page.complaints.clear()  # the browser logs refused requests itself
+    field.fill("")
+    expect(copied).to_be_disabled()
+    field.fill(first)
+    expect(page.locator("#typeset .symbol").first).to_be_visible()
+
+
 def test_a_symbol_lights_its_place(page) -> None:  # type: ignore[no-untyped-def]
     asked(page, CROSS)
     symbol = page.locator("#typeset .symbol").first

@@ -9,6 +9,7 @@ from hypothesis import given
 from test_grammar import expressions, labels_of_crohme
 
 from ink2tex.errors import Ink2TexError, LatexError
+from ink2tex.ink import parse_xml
 from ink2tex.latex import normalise, tokenise
 from ink2tex.latex.pretty import pretty, to_mathml
 
@@ -63,6 +64,32 @@ def test_latex_that_is_no_mathml() -> None:
     pytest.importorskip("latex2mathml")
     with pytest.raises(LatexError, match="MathML"):
         to_mathml("x^{1}^{2}")
+
+
+@pytest.mark.parametrize(
+    "latex",
+    [
+        r"\text{<script>alert(1)</script>}",  # latex2mathml does not escape text
+        r"\text{<a}",
+        r"\text{<mi onclick='alert(1)'>x</mi>}",
+        r"\href{javascript:alert(1)}{x}",
+        r"\text{&bomb;}",
+        "x\x00",
+        "x\ud800",
+        "{" * 900 + "x" + "}" * 900,
+        "",
+    ],
+)
+def test_nothing_but_mathematics_becomes_mathml(latex: str) -> None:
+    pytest.importorskip("latex2mathml")
+    with pytest.raises(LatexError, match="cannot be written as MathML") as caught:
+        to_mathml(latex)
+    assert len(str(caught.value)) < 250
+
+
+def test_relations_are_escaped_in_mathml() -> None:
+    pytest.importorskip("latex2mathml")
+    assert [element.text for element in parse_xml(to_mathml("a < b"), "MathML").iter("mo")] == ["<"]
 
 
 def test_mathml_without_its_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from ink2tex.app.server.problems import Problem
 from ink2tex.app.server.settings import ServerSettings
 from ink2tex.errors import Ink2TexError, RecipeError
 from ink2tex.ink import Ink, write_inkml
+from ink2tex.latex.pretty import to_mathml
 from ink2tex.runtime.inputs import to_bitmap
 from tests.drawn import SAMPLES
 from tests.serving import serving
@@ -213,12 +214,41 @@ def test_pictures_that_are_none(client: TestClient) -> None:
         )
 
 
+def test_latex_is_typeset(client: TestClient) -> None:
+    answer = client.post("/v1/mathml", json={"latex": r"\frac{1}{2}x^{2}"})
+    assert answer.status_code == 200
+    assert answer.json() == {"mathml": to_mathml(r"\frac{1}{2}x^{2}", "block")}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "bad_json"),
+        (b"x^2", 400, "bad_json"),
+        (b"[]", 422, "invalid_request"),
+        (b'{"latex": ""}', 422, "invalid_request"),
+        (b'{"latex": 5}', 422, "invalid_request"),
+        (b'{"latex": "x", "path": "/etc/passwd"}', 422, "invalid_request"),
+        (b'{"latex": "' + b"x" * 2001 + b'"}', 422, "invalid_request"),
+        (rb'{"latex": "\\frac{1}"}', 422, "invalid_latex"),
+        (rb'{"latex": "\\text{<script>}"}', 422, "invalid_latex"),
+        (b'{"latex": "' + b"{" * 2000 + b'"}', 422, "invalid_latex"),
+        (rb'{"latex": "\u0000"}', 422, "invalid_latex"),
+    ],
+)
+def test_latex_that_is_refused(client: TestClient, body: bytes, status: int, code: str) -> None:
+    answer = client.post("/v1/mathml", content=body, headers={"content-type": "application/json"})
+    assert len(problem(answer, status, code)["detail"]) < 300
+
+
 def test_other_problems(client: TestClient) -> None:
     problem(client.get("/nowhere"), 404, "not_found")
     refused = client.get("/v1/recognize")
     problem(refused, 405, "method_not_allowed")
     assert refused.headers["allow"] == "POST"
     problem(client.post("/v1/recognize", content=b"x"), 415, "unsupported_media_type")
+    only = problem(client.post("/v1/mathml", content=b"x"), 415, "unsupported_media_type")
+    assert only["detail"].endswith("send application/json.")
     problem(
         client.post("/v1/recognize", content=b"x", headers={"content-type": "text/html"}), 415, "unsupported_media_type"
     )
@@ -310,7 +340,7 @@ def test_a_token_is_asked_for(tiny_model: Path) -> None:
 def test_the_description_is_complete(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     assert set(schema["paths"]) == {
-        "/v1/recognize", "/v1/recognize/batch", "/v1/model", "/healthz", "/readyz", "/metrics",
+        "/v1/recognize", "/v1/recognize/batch", "/v1/mathml", "/v1/model", "/healthz", "/readyz", "/metrics",
     }  # fmt: skip
     text = json.dumps(schema)
     known = schema["components"]["schemas"]

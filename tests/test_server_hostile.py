@@ -41,10 +41,11 @@ def test_hostile_bodies_are_refused_and_memory_stays_flat(tiny_model: Path) -> N
         with httpx.Client(base_url=server.url, timeout=30) as client:
             for number, (kind, body) in enumerate(islice(bodies(1), 240)):
                 headers = {"content-type": kind} if kind else {}
-                answer = client.post("/v1/recognize", content=body, headers=headers)
-                seen[answer.status_code] = seen.get(answer.status_code, 0) + 1
-                assert 400 <= answer.status_code < 500, (kind, body[:80], answer.text)
-                assert answer.json()["detail"]
+                for call in ("recognize", "mathml"):
+                    answer = client.post(f"/v1/{call}", content=body, headers=headers)
+                    seen[answer.status_code] = seen.get(answer.status_code, 0) + 1
+                    assert 400 <= answer.status_code < 500, (call, kind, body[:80], answer.text)
+                    assert answer.json()["detail"]
                 if number == 120:
                     before = server.memory()
             assert server.memory() - before < 40e6

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from ink2tex.errors import Ink2TexError, LatexError
+from ink2tex.errors import Ink2TexError, InkError, LatexError
+from ink2tex.ink import parse_xml
 from ink2tex.latex.grammar import OPERATORS
 
 _RELATIONS: Final = frozenset(("=", "<", ">", r"\leq", r"\geq", r"\neq", r"\in", r"\rightarrow", r"\equiv", r"\approx"))
@@ -21,6 +22,16 @@ _FUNCTIONS: Final = frozenset((r"\sin", r"\cos", r"\tan", r"\cot", r"\log", r"\l
 _OPENING: Final = frozenset(("(", "[", r"\{", "{"))
 _CLOSING: Final = frozenset((")", "]", r"\}", "}", ",", ".", "!", "'"))
 _ATTACHED: Final = frozenset(("_", "^", r"\limits"))
+#: What MathML of mathematics is made of; anything else was smuggled in.
+_MATHML_ELEMENTS: Final = frozenset(
+    "math mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mstyle mpadded "
+    "mphantom menclose mtable mtr mtd".split()
+)
+_MATHML_PARTS: Final = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "munder": 2, "mover": 2} | {
+    "msubsup": 3,
+    "munderover": 3,
+}
+_MATHML_LINKS: Final = frozenset(("href", "src", "actiontype"))
 
 _CONTROL_WORD: Final = re.compile(r"\\[A-Za-z]+$")
 
@@ -91,14 +102,30 @@ class _Writer:
 def to_mathml(latex: str, display: str = "inline") -> str:
     """Presentation MathML of `latex`, by the optional package latex2mathml.
 
-    display: `inline` or `block`.
+    Whatever the LaTeX, the answer is well-formed, holds nothing but MathML and leads nowhere, so that a page can show
+    it. display: `inline` or `block`.
     """
     try:
         from latex2mathml.converter import convert
     except ImportError as error:
         raise Ink2TexError("MathML output needs the package latex2mathml; install it and try again") from error
     try:
-        return str(convert(latex, display=display))
+        mathml = str(convert(latex, display=display))
     except Exception as error:  # it has no common class for LaTeX that it cannot read
-        reason = f"{type(error).__name__} in latex2mathml"
-        raise LatexError(f"{latex!r}: cannot be written as MathML ({reason}); correct the LaTeX") from error
+        raise _no_mathml(latex, f"{type(error).__name__} in latex2mathml") from error
+    try:
+        elements = list(parse_xml(mathml, "MathML").iter())
+    except (InkError, UnicodeError) as error:
+        raise _no_mathml(latex, "it holds characters that XML cannot") from error
+    attributes = {name.rpartition("}")[2] for element in elements for name in element.attrib}
+    strange = {element.tag for element in elements} - _MATHML_ELEMENTS
+    if strange or any(name in _MATHML_LINKS or name.startswith("on") for name in attributes):
+        raise _no_mathml(latex, "it holds more than mathematics")
+    if any(len(element) != _MATHML_PARTS.get(element.tag, len(element)) for element in elements):
+        raise _no_mathml(latex, "a part is missing")
+    return mathml
+
+
+def _no_mathml(latex: str, reason: str) -> LatexError:
+    shown = latex if len(latex) <= 60 else latex[:59] + "…"
+    return LatexError(f"{shown!r}: cannot be written as MathML ({reason}); correct the LaTeX")

@@ -32,9 +32,9 @@ from ink2tex.app.server.inputs import (
 )
 from ink2tex.app.server.metrics import Metrics
 from ink2tex.app.server.problems import Problem, install, internal, problem_of
-from ink2tex.app.server.reading import Answer, Key, Reader
+from ink2tex.app.server.reading import Answer, Key, Reader, typeset
 from ink2tex.app.server.schemas import Answer as AnswerBody
-from ink2tex.app.server.schemas import BatchAnswer, Health, ModelAnswer, Options
+from ink2tex.app.server.schemas import BatchAnswer, Health, MathmlAnswer, ModelAnswer, Options
 from ink2tex.app.server.settings import ENVIRONMENT, ServerSettings
 from ink2tex.errors import Ink2TexError
 from ink2tex.runtime.recognizer import Ready
@@ -175,7 +175,7 @@ class Service:
             key = self._admit(options)
             kind = media_type(request)
             if kind not in (FORM_TYPE, JSON_TYPE):
-                raise unsupported(kind)
+                raise unsupported(kind, (JSON_TYPE, FORM_TYPE))
             body = await self._receive(request)
             prepares: Sequence[Prepare]
             if kind == FORM_TYPE:
@@ -200,6 +200,17 @@ class Service:
             finally:
                 places.release(all_of_them=True)
             return JSONResponse({"items": answers})
+
+        return await self._in_time(work())
+
+    async def typeset(self, request: Request) -> Response:
+        """Answer LaTeX with MathML."""
+
+        async def work() -> Response:
+            if (kind := media_type(request)) != JSON_TYPE:
+                raise unsupported(kind, (JSON_TYPE,))
+            latex = self.inputs.latex(await self._receive(request))
+            return JSONResponse({"mathml": await asyncio.to_thread(typeset, latex)})
 
         return await self._in_time(work())
 
@@ -311,6 +322,18 @@ def _routes(app: FastAPI, service: Service) -> None:
     async def recognize_batch(request: Request, options: Annotated[Options, Query()]) -> Response:
         """Read several inputs; each is answered by a result or by a problem of its own."""
         return await service.recognize_batch(request, options)
+
+    @app.post(
+        "/v1/mathml",
+        response_model=MathmlAnswer,
+        operation_id="typeset",
+        tags=["recognition"],
+        openapi_extra=describe.LATEX_BODY,
+        responses=describe.problems(400, 401, 408, 413, 415, 422, 429, 503),
+    )
+    async def mathml(request: Request) -> Response:
+        """Typeset LaTeX: what a person has corrected."""
+        return await service.typeset(request)
 
     @app.get(
         "/v1/model",

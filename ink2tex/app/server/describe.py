@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from ink2tex.app.server.inputs import FORM_TYPE, IMAGE_TYPES, INKML_TYPES, JSON_TYPE
 from ink2tex.app.server.problems import CODES, MEDIA_TYPE, ProblemBody
-from ink2tex.app.server.schemas import STROKES_EXAMPLE, BatchInput, ImageInput, InkmlInput, StrokesInput
+from ink2tex.app.server.schemas import STROKES_EXAMPLE, BatchInput, ImageInput, InkmlInput, LatexInput, StrokesInput
 from ink2tex.app.server.settings import ServerSettings
 
 TEXT: Final = (
@@ -74,6 +74,10 @@ BATCH_BODY: Final[dict[str, Any]] = {
     }
 }
 
+LATEX_BODY: Final[dict[str, Any]] = {
+    "requestBody": {"required": True, "content": {JSON_TYPE: {"schema": _ref(LatexInput)}}}
+}
+
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The descriptions of error answers."""
@@ -108,7 +112,7 @@ def complete(app: FastAPI, settings: ServerSettings) -> None:
             license_info=app.license_info,
             routes=app.routes,
         )
-        models = [(model, "validation") for model in (*_JSON_KINDS, BatchInput, ProblemBody)]
+        models = [(model, "validation") for model in (*_JSON_KINDS, BatchInput, LatexInput, ProblemBody)]
         _, found = models_json_schema(models, ref_template=_REF)  # type: ignore[arg-type]
         schemas = whole.setdefault("components", {}).setdefault("schemas", {})
         schemas.update(found["$defs"])

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from ink2tex.app.server.problems import Problem, invalid
-from ink2tex.app.server.schemas import BatchInput, ImageInput, InkmlInput, JsonInput, StrokesInput
+from ink2tex.app.server.schemas import BatchInput, ImageInput, InkmlInput, JsonInput, LatexInput, StrokesInput
 from ink2tex.app.server.settings import ServerSettings
 from ink2tex.errors import ImageError
 from ink2tex.image import read_picture
@@ -38,6 +38,7 @@ FORM_TYPE: Final = "multipart/form-data"
 
 _ONE: Final[TypeAdapter[JsonInput]] = TypeAdapter(JsonInput)
 _SEVERAL: Final = TypeAdapter(BatchInput)
+_LATEX: Final = TypeAdapter(LatexInput)
 T = TypeVar("T")
 
 Prepare = Callable[[], Ready]
@@ -117,6 +118,10 @@ class Inputs:
 
     def _later(self, item: JsonInput) -> Prepare:
         return lambda: self.prepare(item)
+
+    def latex(self, body: bytes) -> str:
+        """The LaTeX of a body that has nothing else."""
+        return self._json(_LATEX, body).latex
 
     def check_count(self, count: int) -> None:
         """A batch has at least one item, and not too many."""
@@ -236,10 +241,10 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def unsupported(kind: str) -> Problem:
+def unsupported(kind: str, known: Sequence[str] = (*IMAGE_TYPES, INKML_TYPES[0], JSON_TYPE, FORM_TYPE)) -> Problem:
     """A media type that is not understood."""
     shown = f"'{kind[:60]}'" if kind else "no media type"
     return Problem(
         "unsupported_media_type",
-        f"The request has {shown}; send {', '.join(IMAGE_TYPES)}, {INKML_TYPES[0]}, {JSON_TYPE} or {FORM_TYPE}.",
+        f"The request has {shown}; send {' or '.join(filter(None, (', '.join(known[:-1]), known[-1])))}.",
     )

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from ink2tex.errors import ImageError, Ink2TexError, InkError
+from ink2tex.errors import ImageError, Ink2TexError, InkError, LatexError
 
 MEDIA_TYPE: Final = "application/problem+json"
 log = logging.getLogger("ink2tex.server")
@@ -34,6 +34,7 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
     "invalid_request": (422, "The request has a part that is not as described"),
     "invalid_ink": (422, "The ink cannot be read"),
     "invalid_picture": (422, "The picture cannot be read"),
+    "invalid_latex": (422, "The LaTeX cannot be typeset"),
     "unreadable": (422, "The input cannot be read"),
     "busy": (429, "The server is busy"),
     "internal_error": (500, "The server has made a mistake"),
@@ -88,9 +89,8 @@ class Problem(Exception):  # noqa: N818  (what RFC 9457 calls it)
 
 def problem_of(error: Ink2TexError) -> Problem:
     """An error about the input of a client."""
-    code = {InkError: "invalid_ink", ImageError: "invalid_picture"}.get(type(error), "unreadable")
-    if isinstance(error, ImageError):
-        code = "invalid_picture"
+    kinds = {InkError: "invalid_ink", ImageError: "invalid_picture", LatexError: "invalid_latex"}
+    code = next((code for kind, code in kinds.items() if isinstance(error, kind)), "unreadable")
     return Problem(code, _sentence(str(error)))
 
 

@@ -90,8 +90,13 @@ def to_answer(result: Result) -> Answer:
     return answer
 
 
+def typeset(latex: str) -> str:
+    """MathML as the page shows it."""
+    return to_mathml(latex, "block")
+
+
 def _mathml(latex: str) -> str | None:
     try:
-        return to_mathml(latex, "block")
+        return typeset(latex)
     except Ink2TexError:
         return None

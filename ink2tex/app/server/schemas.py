@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -75,6 +75,16 @@ class ImageInput(_Strict):
 JsonInput = StrokesInput | InkmlInput | ImageInput
 
 
+#: Characters of LaTeX that are typeset in one call; no expression on a sheet of paper comes near.
+MAX_LATEX: Final = 2000
+
+
+class LatexInput(_Strict):
+    """LaTeX to typeset."""
+
+    latex: Annotated[str, Field(min_length=1, max_length=MAX_LATEX, examples=[r"\frac{1}{2}x^{2}"])]
+
+
 class BatchInput(_Strict):
     """Several inputs."""
 
@@ -142,6 +152,12 @@ class BatchAnswer(BaseModel):
     """Answers in the order of the items."""
 
     items: list[BatchItem]
+
+
+class MathmlAnswer(BaseModel):
+    """LaTeX, typeset."""
+
+    mathml: str = Field(description="Presentation MathML, which browsers draw.")
 
 
 class ModelAnswer(BaseModel):

@@ -15,15 +15,17 @@ export class Problem extends Error {
   }
 }
 
-export const readStrokes = (strokes, signal) => post(JSON.stringify({ strokes }), "application/json", signal);
-export const readPicture = (blob, signal) => post(blob, blob.type, signal);
+export const readStrokes = (strokes, signal) => post("recognize", JSON.stringify({ strokes }), "application/json", signal);
+export const readPicture = (blob, signal) => post("recognize", blob, blob.type, signal);
+export const toMathml = async (latex, signal) =>
+  (await post("mathml", JSON.stringify({ latex }), "application/json", signal)).mathml;
 
-async function post(body, type, signal) {
+async function post(call, body, type, signal) {
   const headers = { "Content-Type": type };
   if (token) headers.Authorization = `Bearer ${token}`;
   let response;
   try {
-    response = await fetch("/v1/recognize", { method: "POST", headers, body, signal });
+    response = await fetch(`/v1/${call}`, { method: "POST", headers, body, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem("The server cannot be reached; see whether it still runs.", "offline");

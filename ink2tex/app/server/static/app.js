@@ -1,6 +1,6 @@
 // The page: what happens when somebody writes, chooses, copies.
 
-import { readPicture, readStrokes, setToken } from "./api.js";
+import { readPicture, readStrokes, setToken, toMathml } from "./api.js";
 import { Board } from "./board.js";
 import { History, toInkml, toZip } from "./history.js";
 import { match, toElement } from "./typeset.js";
@@ -11,6 +11,7 @@ const $ = (id) => document.getElementById(id);
 
 const history = new History();
 const board = new Board($("canvas"), { changed: drawingChanged, started: () => stop() });
+let typing = 0, edited = null; // LaTeX changed by hand, and its MathML once the server has made it
 let timer = 0, request = null, answer = null, drawing = newId(), shift = [0, 0];
 
 function newId() { return `ink-${Date.now().toString(36)}-${Math.floor(Math.random() * 1e6).toString(36)}`; }
@@ -58,11 +59,11 @@ async function recognise(ask) {
 }
 
 function show(found) {
-  answer = found && { ...found, confidence: found.confidence };
+  answer = found;
+  stopTyping();
   $("latex").value = found?.latex ?? "";
   $("confidence").value = found?.confidence ?? 0;
   $("percent").textContent = found ? percent(found.confidence) : "–";
-  for (const button of document.querySelectorAll("[data-copy], #keep")) button.disabled = !found;
   typeset();
   $("alternatives").replaceChildren(...(found?.alternatives ?? []).map((other) => {
     const button = document.createElement("button");
@@ -95,10 +96,45 @@ function choose(other) {
   keep(true);
 }
 
-function typeset() {
-  const math = toElement(answer?.mathml);
+function stopTyping() {
+  clearTimeout(typing);
+  edited?.request.abort();
+  edited = null;
+}
+
+// The MathML of what stands in the field: the answer's own, or that of a correction.
+function mathml() {
+  const latex = $("latex").value.trim();
+  if (latex === (answer?.latex ?? "")) return Promise.resolve(answer?.mathml ?? null);
+  if (edited?.latex !== latex) {
+    edited?.request.abort();
+    const request = new AbortController();
+    edited = { latex, request, mathml: toMathml(latex, request.signal) };
+  }
+  return edited.mathml;
+}
+
+async function latexTyped() {
+  const latex = $("latex").value.trim();
+  try {
+    const made = latex ? await mathml() : null;
+    if (latex !== $("latex").value.trim()) return;
+    typeset(made);
+    say(latex === answer?.latex ? "Read." : "Changed by hand.");
+  } catch (error) {
+    if (error.name === "AbortError" || latex !== $("latex").value.trim()) return;
+    edited = null; // ask again the next time
+    typeset(null);
+    say(error.message, true);
+  }
+}
+
+function typeset(made = answer?.mathml) {
+  const math = toElement(made);
   $("typeset").replaceChildren(...(math ? [math] : []));
-  if (!math || !answer.boxes) return;
+  const empty = !$("latex").value.trim();
+  for (const button of document.querySelectorAll("[data-copy], #keep")) button.disabled = empty;
+  if (!math || !answer?.boxes || made !== answer.mathml) return;
   for (const [element, tokens] of match(math, answer.tokens) ?? []) {
     const boxes = tokens.map((i) => answer.boxes[i]).filter(Boolean)
       .map(([l, t, r, b]) => [l + shift[0], t + shift[1], r + shift[0], b + shift[1]]);
@@ -127,8 +163,7 @@ function keep(accepted) {
   const latex = $("latex").value.trim();
   if (!latex) return;
   const strokes = board.picture ? [] : board.strokes;
-  const edited = latex !== answer?.latex;
-  history.put({ id: drawing, time: Date.now(), latex, mathml: edited ? null : answer?.mathml ?? null, strokes, accepted });
+  history.put({ id: drawing, time: Date.now(), latex, strokes, accepted });
   showHistory();
 }
 
@@ -165,8 +200,18 @@ function download(blob, name) {
 }
 
 async function copy(kind, button) {
-  const latex = $("latex").value;
-  const text = { latex, dollars: `$${latex}$`, mathml: answer?.mathml ?? "" }[kind];
+  const latex = $("latex").value.trim();
+  let text = kind === "dollars" ? `$${latex}$` : latex;
+  if (kind === "mathml") {
+    try {
+      text = await mathml();
+    } catch (error) {
+      edited = null;
+      if (error.name !== "AbortError") say(error.message, true);
+      return;
+    }
+    if (!text) { say("This has no MathML; copy the LaTeX.", true); return; }
+  }
   try {
     await navigator.clipboard.writeText(text);
     say(`Copied ${button.textContent.replace("Copy ", "")}.`);
@@ -265,6 +310,12 @@ for (const button of document.querySelectorAll("[data-copy]")) {
 for (const id of ["file", "photo"]) {
   $(id).addEventListener("change", (event) => { openPicture(event.target.files[0]); event.target.value = ""; });
 }
+
+$("latex").addEventListener("input", () => {
+  clearTimeout(typing);
+  typeset(null);
+  typing = setTimeout(latexTyped, REST);
+});
 
 document.addEventListener("paste", (event) => {
   const file = [...(event.clipboardData?.files ?? [])].find((one) => one.type.startsWith("image/"));
