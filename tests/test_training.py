@@ -161,9 +161,11 @@ def test_a_run_folder_of_another_network_is_refused(tmp_path: Path) -> None:
     samples = [drawn("x + 1")]
     quick = tiny(schedule={"kind": "hold", "steps": 1}, run={"save_every": 1, "validate_every": 99})
     train(quick, samples, [], tmp_path)
-    network = dataclasses.replace(quick.network, input_scale=0.5)
-    with pytest.raises(RecipeError, match=r"input_scale: 1\.0 → 0\.5"):
+    network = dataclasses.replace(quick.network, mode="l2r")
+    with pytest.raises(RecipeError, match=r"mode: bml → l2r"):
         train(dataclasses.replace(quick, network=network), samples, [], tmp_path)
+    larger = dataclasses.replace(quick.network, input_scale=2.0)  # the same weights read it
+    assert train(dataclasses.replace(quick, network=larger), samples, [], tmp_path).config.input_scale == 2.0
     (tmp_path / STATE).write_bytes(b"half a state")
     with pytest.raises(CheckpointError, match="move it away"):
         train(quick, samples, [], tmp_path)

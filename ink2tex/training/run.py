@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -342,12 +343,12 @@ def train(
 
 
 def _note_recipe(folder: Path, recipe: Recipe, console: Console, process: int) -> None:
-    """Keep the recipe with the run; a resumed run may change anything but the network."""
+    """Keep the recipe with the run; a resumed run may change anything but the network, and that may see more pixels."""
     path = folder / "recipe.yaml"
     if path.is_file() and (folder / STATE).is_file():
         before = parse_recipe(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
         changes = before.changes(recipe)
-        if before.network != recipe.network:
+        if replace(before.network, input_scale=recipe.network.input_scale) != recipe.network:
             wrong = [change for change in changes if change.startswith("network.")]
             raise RecipeError(
                 f"{folder} holds a run of another network ({'; '.join(wrong)}); "
