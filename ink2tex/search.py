@@ -175,6 +175,7 @@ class _Beams:
         self.logprobs: list[np.ndarray] = []
         self.attentions: list[np.ndarray] = []
         self.finished: list[list[Hypothesis]] = [[] for _ in rows]
+        self.some_finished = False
 
     def run(self) -> list[list[Hypothesis]]:
         step = 0
@@ -194,15 +195,17 @@ class _Beams:
         parent, token, total = self._best(self.total[:, None] + logp)
         gain = logp[parent, token]
         ends = token == self.end
-        for i in np.flatnonzero(ends):
-            self._finish(int(parent[i]), float(gain[i]), float(total[i]), length)
-        keep = ~ends
-        keep[keep] = self._open(self.image[parent[keep]], total[keep])
-        parent, token = parent[keep], token[keep]
+        if self.some_finished or ends.any():
+            self.some_finished = True
+            for i in np.flatnonzero(ends):
+                self._finish(int(parent[i]), float(gain[i]), float(total[i]), length)
+            keep = ~ends
+            keep[keep] = self._open(self.image[parent[keep]], total[keep])
+            parent, token, gain, total = parent[keep], token[keep], gain[keep], total[keep]
         self.parents.append(parent)
         self.tokens.append(token)
-        self.logprobs.append(gain[keep])
-        self.image, self.total, self.last = self.image[parent], total[keep], token
+        self.logprobs.append(gain)
+        self.image, self.total, self.last = self.image[parent], total, token
         if self.grammar:
             advance, syntax = self.grammar.advance, self.syntax
             self.syntax = [advance(syntax[p], t) for p, t in zip(parent.tolist(), token.tolist(), strict=True)]
@@ -233,29 +236,36 @@ class _Beams:
         if beam == 1:
             parent, token = np.arange(n), totals.argmax(axis=1)
             return parent, token, totals[parent, token]
-        bounds = np.flatnonzero(self.image[1:] != self.image[:-1]) + 1
-        first = np.concatenate(([0], bounds))  # first row of each image
-        count = np.diff(first, append=n)  # rows of each image
-        most = int(count.max())
-        if most * len(first) == n:  # all images have as many hypotheses: no copy
-            flat = totals.reshape(len(first), most * k)
+        first = self._firsts()
+        count = len(first)
+        most = n if count == 1 else int(np.diff(first, append=n).max())  # hypotheses of an image
+        if most * count == n:  # all images have as many: no copy
+            flat = totals.reshape(count, most * k)
         else:
-            which = np.repeat(np.arange(len(first)), count)  # (N,) image among the live ones
-            table = np.full((len(first), most, k), -np.inf)
+            which = np.searchsorted(first, np.arange(n), "right") - 1  # (N,) image among the live ones
+            table = np.full((count, most, k), -np.inf, dtype=totals.dtype)
             table[which, np.arange(n) - first[which]] = totals
-            flat = table.reshape(len(first), most * k)
+            flat = table.reshape(count, most * k)
         if beam < flat.shape[1]:
             top = np.argpartition(flat, flat.shape[1] - beam, axis=1)[:, -beam:]
-            top.sort(axis=1)
+            top.sort(axis=1)  # of equals, the first comes first
         else:
-            top = np.broadcast_to(np.arange(flat.shape[1]), flat.shape)
-        rows = np.arange(len(first))[:, None]
+            top = np.arange(flat.shape[1])[None].repeat(count, 0)
+        rows = np.arange(count)[:, None]
+        top = top[rows, np.argsort(-flat[rows, top], axis=1, kind="stable")]
         value = flat[rows, top]
-        order = np.argsort(-value, axis=1, kind="stable")
-        top, value = top[rows, order], value[rows, order]
-        parent = first[:, None] + top // k
+        parent, token = np.divmod(top, k)
+        parent += first[:, None]
+        if value.min() > -np.inf:
+            return parent.ravel(), token.ravel(), value.ravel()
         real = value > -np.inf
-        return parent[real], (top % k)[real], value[real]
+        return parent[real], token[real], value[real]
+
+    def _firsts(self) -> np.ndarray:
+        """The first row of each live image."""
+        if len(self.limits) == 1:
+            return np.zeros(1, dtype=np.int64)
+        return np.concatenate(([0], np.flatnonzero(self.image[1:] != self.image[:-1]) + 1))
 
     def _finish(self, row: int, end_logprob: float, total: float, length: int) -> None:
         """The hypothesis of `row` ends here, after `length` tokens: follow its chain back."""
@@ -288,8 +298,6 @@ class _Beams:
 
         A hypothesis can only lose probability, and the division by its length helps it most at the limit.
         """
-        if not any(self.finished):
-            return np.ones(len(image), dtype=bool)
         bound = self.options.rank(total, self.limits[image])
         needed = np.full(len(self.limits), -np.inf)
         enough = self.options.patience * self.options.beam

@@ -210,7 +210,7 @@ class Grammar:
     """The grammar for one vocabulary and direction; `grammar_for` keeps the ones that were built."""
 
     def __init__(self, vocabulary: Vocabulary, direction: Direction) -> None:
-        self.vocabulary, self.direction = vocabulary, direction
+        self.vocabulary, self.direction, self._end = vocabulary, direction, direction.end
         classes = [token_class(vocabulary.token(i)) for i in range(len(vocabulary))]
         classes[direction.end] = "end"
         moves, cost = _explore(_forward if direction is Direction.L2R else _backward, frozenset(classes))
@@ -258,7 +258,7 @@ class Grammar:
     def advance(self, state: GrammarState, token: int) -> GrammarState:
         """The state after one more token, which must be allowed and not the end mark."""
         move = self._moves[state.key][token]
-        if move is None or token == self.direction.end:
+        if move is None or token == self._end:
             raise ValueError(f"{self.vocabulary.token(token)!r} may not come next")
         key, stacked, change = move
         stack = state.stack

@@ -151,6 +151,10 @@ class _Layout:
         full = len(images) * places == n and bool((slots == np.arange(n)).all())
         return cls(images, places, image, None if full else slots)
 
+    def shortened(self, n: int) -> _Layout:
+        """Of one picture, with n hypotheses."""
+        return _Layout(self.images, n, self.images.repeat(n), None)
+
     def spread(self, values: np.ndarray) -> np.ndarray:
         """(N,) values in the table (B, k); empty places repeat the first value of all."""
         if self.slots is None:
@@ -207,7 +211,7 @@ class OnnxStepper:
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         old = state.layout
         rows = np.asarray(rows)
-        layout = _Layout.of(old.image[rows])
+        layout = old.shortened(len(rows)) if len(old.images) == 1 else _Layout.of(old.image[rows])
         source = layout.spread(rows if old.slots is None else old.slots[rows])  # (B, k) places in the old table
         same = len(layout.images) == len(old.images) and bool((layout.images == old.images).all())
         memory = state.memory if same else self._take(layout)
