@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from ink2tex.ink import Ink, write_inkml
+from ink2tex.runtime.bundle import read_manifest
 from tests.drawn import SAMPLES
 from tests.tiny import BITMAPS
 
@@ -238,6 +239,10 @@ def test_export_and_evaluate(tiny_checkpoint: Path, tmp_path: Path) -> None:
         report = json.loads(ink2tex("evaluate", model, *arguments, "--predictions", predictions)[0])
         reports.append((report, predictions.read_text()))
     assert reports[0] == reports[1]
+    ink2tex("export", tiny_checkpoint, "-o", tmp_path / "larger", "--input-scale", 1.5)
+    assert read_manifest(tmp_path / "larger").input_scale == 1.5
+    _, err = ink2tex("export", tiny_checkpoint, "-o", tmp_path / "huge", "--input-scale", 50, code=2)
+    assert "'input_scale' lies between" in err
 
 
 def test_the_command_does_not_import_torch(folder: Path, fast: list[str]) -> None:

@@ -180,11 +180,15 @@ def export(
         typer.Option(help="Labelled data, not of the training, on which confidences are fitted."),
     ] = None,
     captions: Captions = None,
+    input_scale: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Scale at which pictures are read; a network often reads best at more than it learnt at."),
+    ] = None,
 ) -> None:
     """Write a checkpoint as ONNX graphs that are recognised with without torch."""
     from ink2tex.training.export import export_command
 
-    for line in export_command(checkpoint, output, precision, decode, beam, calibrate, captions):
+    for line in export_command(checkpoint, output, precision, decode, beam, calibrate, captions, input_scale):
         typer.echo(line)
 
 

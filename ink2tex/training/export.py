@@ -185,6 +185,7 @@ def export_command(
     beam: int | None = None,
     calibrate_on: Path | None = None,
     captions: Path | None = None,
+    input_scale: float | None = None,
 ) -> Iterator[str]:
     """`ink2tex export`: write a checkpoint's network, fit its confidence if there is data for it; what to tell."""
     if precision not in get_args(Precision):
@@ -193,6 +194,8 @@ def export_command(
     if mode is not None and mode not in MODES:
         raise CheckpointError(f"--decode is one of {', '.join(MODES)}, not {mode!r}")
     network, notes = load_checkpoint(checkpoint)
+    if input_scale is not None:
+        network.config = replace(network.config, input_scale=input_scale)
     manifest = export(network, folder, cast(Precision, precision), notes, DecodeDefaults(mode, beam))
     size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST))
     yield f"wrote {folder}: {len(manifest.files)} graphs, {size / 1e6:.1f} MB"
