@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import tarfile
 import time
 import zlib
@@ -163,6 +164,21 @@ class TestReading:
             read_picture(path)
         assert "holiday.png" in str(caught.value)
         assert "\n" not in str(caught.value)
+
+    def test_heic_as_phones_save_it(self, tmp_path: Path) -> None:
+        heif = pytest.importorskip("pillow_heif")
+        page = 255 - ink_at(strokes_of(LINE), 3, 8)
+        path = tmp_path / "IMG_0001.HEIC"
+        heif.from_pillow(Image.fromarray(page).convert("RGB")).save(path, quality=80)
+        assert_like(prepare(read_picture(path)).bitmap, official(strokes_of(LINE)))
+        path.write_bytes(path.read_bytes()[:400])
+        with pytest.raises(ImageError, match=r"IMG_0001\.HEIC"):
+            read_picture(path)
+
+    def test_heic_without_a_decoder_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pillow_heif", None)
+        with pytest.raises(ImageError, match=r"install ink2tex\[heic\] or save the picture as JPEG"):
+            read_picture(b"\x00\x00\x00\x18ftypheic" + bytes(64))
 
     def test_missing_file_and_folder(self, tmp_path: Path) -> None:
         with pytest.raises(ImageError, match=r"nowhere.png.*cannot be opened"):
