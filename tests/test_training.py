@@ -22,6 +22,7 @@ from ink2tex.metrics import score
 from ink2tex.model.checkpoint import load_checkpoint
 from ink2tex.model.losses import IGNORE
 from ink2tex.model.network import Network
+from ink2tex.training.console import Console
 from ink2tex.training.evaluation import read_samples_with
 from ink2tex.training.logs import Table
 from ink2tex.training.recipe import Recipe, ScheduleSettings, parse_recipe, read_recipe
@@ -268,6 +269,19 @@ def test_two_processes_make_the_step_of_one(tmp_path: Path) -> None:
             near = torch.cosine_similarity(weights.flatten(), one["network"][name].flatten(), dim=0)
             assert near > 0.9999, name
     assert len((tmp_path / "two" / "valid.csv").read_text().splitlines()) == 2
+
+
+def test_the_log_says_how_long_it_will_take(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("ink2tex.training.console.time.monotonic", lambda: now)
+    console = Console()
+    console.begin(100, 1100, None)
+    for passed, step, left in ((60, 101, "16 h 39 min"), (3540, 600, "0 h 59 min"), (7200, 605, "1 h 58 min")):
+        now = 1000.0 + passed
+        console.step(step, 1.0, {"l2r": 0.5}, 1e-3, 12.0)
+        assert capsys.readouterr().err.rstrip().endswith(f"{left} left")
 
 
 # -- schedule, average, recipes ----------------------------------------------------------------------------------------

@@ -87,5 +87,5 @@ class Console:
             ends.append(60 * self._minutes - passed)
         if not ends:
             return f"{passed / 60:.0f} min so far"
-        left = max(0.0, min(ends))
-        return f"{left / 3600:.0f} h {left % 3600 / 60:02.0f} min left"
+        hours, minutes = divmod(round(max(0.0, min(ends)) / 60), 60)
+        return f"{hours} h {minutes:02} min left"
