@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -41,6 +42,10 @@ DecodeMode = Annotated[
 Beam = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option("--beam", min=1, help="Hypotheses of the search; what suits the model when left out."),
+]
+InputScale = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(min=0.1, max=4, help="Scale at which pictures are read; often best a little above that of training."),
 ]
 Grammar = Annotated[bool, typer.Option("--grammar/--no-grammar", help="Only write LaTeX that parses.")]
 Processes = Annotated[int, typer.Option(min=1, help="Processes of a training on this machine, one thread each.")]
@@ -180,10 +185,7 @@ def export(
         typer.Option(help="Labelled data, not of the training, on which confidences are fitted."),
     ] = None,
     captions: Captions = None,
-    input_scale: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(help="Scale at which pictures are read; a network often reads best at more than it learnt at."),
-    ] = None,
+    input_scale: InputScale = None,
 ) -> None:
     """Write a checkpoint as ONNX graphs that are recognised with without torch."""
     from ink2tex.training.export import export_command
@@ -300,6 +302,7 @@ def evaluate(
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses of the search; 1 is greedy.")] = 1,
     alpha: Annotated[float, typer.Option(min=0, help="Exponent of the length that scores are divided by.")] = 1.0,
     grammar: Grammar = True,
+    input_scale: InputScale = None,
     structural: Annotated[bool, typer.Option(help="Also compare structure, not only strings.")] = False,
     limit: Annotated[Optional[int], typer.Option(help="Only the first so many samples.")] = None,  # noqa: UP045
     predictions: Annotated[
@@ -320,7 +323,7 @@ def evaluate(
     if model.is_dir():
         from ink2tex.runtime.evaluation import Reader
 
-        reader = Reader(model, decode, options)  # type: ignore[arg-type]
+        reader = Reader(model, decode, options, input_scale)  # type: ignore[arg-type]
         samples = read_samples(data, captions, align=False, limit=limit)
         with progress("reading", len(samples)) as advance:
             read = reader.read(samples, advance)
@@ -329,6 +332,8 @@ def evaluate(
         from ink2tex.training.evaluation import read_samples_with
 
         network, _ = load_checkpoint(model)
+        if input_scale is not None:
+            network.config = replace(network.config, input_scale=input_scale)
         samples = read_samples(data, captions, align=False, limit=limit)
         with progress("reading", len(samples)) as advance:
             read = read_samples_with(network, samples, decode, options, progress=advance)  # type: ignore[arg-type]

@@ -18,8 +18,16 @@ from ink2tex.search import Hypothesis, SearchOptions
 class Reader:
     """A model with fixed ways of searching; without options, the ways that the model prefers."""
 
-    def __init__(self, model: str | Path, mode: Mode | None = None, options: SearchOptions | None = None) -> None:
+    def __init__(
+        self,
+        model: str | Path,
+        mode: Mode | None = None,
+        options: SearchOptions | None = None,
+        input_scale: float | None = None,
+    ) -> None:
         self.recognizer = load(model, decode=mode)
+        if input_scale is not None:
+            self.recognizer.backend.input_scale = input_scale
         preferred = self.recognizer.decode
         search = preferred.search if options is None else options
         self.decode = Decode(preferred.mode, replace(search, keep_attention=False))
