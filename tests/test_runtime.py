@@ -177,15 +177,25 @@ def test_layout_finds_every_hypothesis_again(images: list[int]) -> None:
         assert image in layout.images[np.argwhere(table == name)[:, 0]]
 
 
-@given(st.floats(0.05, 2), st.floats(-2, 4), st.integers(0, 10))
+@given(st.floats(0.05, 2), st.floats(-2, 4), st.floats(0, 2), st.integers(0, 10))
 @settings(max_examples=20, deadline=None)
-def test_calibration_finds_the_line_again(slope: float, intercept: float, seed: int) -> None:
+def test_calibration_finds_the_curve_again(slope: float, intercept: float, doubt: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     logprobs = -rng.exponential(3, 4000)
-    right = rng.random(4000) < [Calibration(slope, intercept)(value) for value in logprobs]
-    line = fit(logprobs, right)
-    said = np.array([line(value) for value in logprobs])
+    right = rng.random(4000) < [Calibration(slope, intercept, doubt)(value) for value in logprobs]
+    found = fit(logprobs, right)
+    said = np.array([found(value) for value in logprobs])
     assert calibration_error(said, right) < 0.05
+    assert min(found.slope, found.doubt) >= 0
+
+
+@given(st.lists(st.tuples(st.floats(-60, 0), st.booleans()), min_size=1, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_a_surer_answer_is_never_less_probable(answers: list[tuple[float, bool]]) -> None:
+    found = fit(*map(np.array, zip(*answers, strict=True)))
+    said = [found(value) for value in (-1e4, -50, -5, -1, -0.1, -1e-3, 0, 1e-9)]
+    assert said == sorted(said)
+    assert 0 <= said[0] <= said[-1] <= 1
 
 
 def test_calibration_of_answers_that_are_all_right_or_separate() -> None:

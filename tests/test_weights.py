@@ -31,12 +31,10 @@ def test_both_branches_ship_and_say_where_they_come_from() -> None:
 def test_confidence_is_calibrated_within_five_points() -> None:
     calibration = read_manifest(DEFAULT_MODEL).calibration
     assert set(calibration) == {"l2r", "r2l", "joint"}
-    for line in calibration.values():
-        assert line.samples == 671
-        assert line.error <= 0.07
-        assert line.slope > 0  # likelier answers are righter
-    default = ink2tex.load().decode.mode
-    assert calibration[default].error <= 0.05
+    for one in calibration.values():
+        assert one.samples == 671
+        assert one.error <= 0.05
+        assert one(-0.1) > one(-1) > one(-9)  # likelier answers are righter
 
 
 @pytest.mark.parametrize("suffix", [".png", ".inkml"])
@@ -44,10 +42,10 @@ def test_they_read_the_examples(suffix: str) -> None:
     reader = ink2tex.load()
     labels = read_captions(EXAMPLES / "labels.tsv")
     right = [tuple(label) == reader.recognize(EXAMPLES / f"{name}{suffix}").tokens for name, label in labels.items()]
-    assert sum(right) >= 9
+    assert sum(right) >= 11
 
 
 def test_they_read_what_was_kept_from_them(crohme: Path) -> None:
     samples = read_samples(crohme / "test2013_inkml.tar.xz", None, align=False, limit=80)
     read = Reader(DEFAULT_MODEL, "joint", SearchOptions(beam=5)).read(samples)
-    assert score(read, {sample.uid: sample.tokens for sample in samples}).exprate > 25
+    assert score(read, {sample.uid: sample.tokens for sample in samples}).exprate > 35
