@@ -220,7 +220,7 @@ DDP = textwrap.dedent(
     samples = [t.drawn(label) for label in ("x", "a b + 1 2 - y = n", "1 2 3", "a = b")]
     recipe = t.tiny(
         batch={{"size": {size}, "ratio": 4.0}},
-        optimiser={{"kind": "muon", "rate": 1e-3, "clip": 0.0}},
+        optimiser={{"kind": "muon", "rate": 0.1, "clip": 0.0}},  # a step that shows
         schedule={{"kind": "hold", "steps": 1}},
         run={{"save_every": 1, "validate_every": 1, "keep": 1}},
     )
@@ -267,7 +267,7 @@ def test_two_processes_make_the_step_of_one(tmp_path: Path) -> None:
     for name, weights in two["network"].items():
         if name.endswith("weight") and weights.dim() > 1 and weights.shape[0] > 1:
             near = torch.cosine_similarity(weights.flatten(), one["network"][name].flatten(), dim=0)
-            assert near > 0.9999, name
+            assert near > 0.99, name
     assert len((tmp_path / "two" / "valid.csv").read_text().splitlines()) == 2
 
 

@@ -295,6 +295,8 @@ def _chosen(answer: Answer, options: Options) -> Answer:
 
 
 def _routes(app: FastAPI, service: Service) -> None:
+    refusals = describe.problems(400, 401, 408, 413, 415, 422, 429, 503)  # of whatever takes a body
+
     @app.exception_handler(ClientGoneError)
     async def _gone(request: Request, error: ClientGoneError) -> Response:
         return Response(status_code=499)  # nobody reads it; the counts show it
@@ -305,7 +307,7 @@ def _routes(app: FastAPI, service: Service) -> None:
         operation_id="recognize",
         tags=["recognition"],
         openapi_extra=describe.RECOGNIZE_BODY,
-        responses=describe.problems(400, 401, 408, 413, 415, 422, 429, 503),
+        responses=refusals,
     )
     async def recognize(request: Request, options: Annotated[Options, Query()]) -> Response:
         """Read one input: a picture, InkML, or strokes."""
@@ -317,7 +319,7 @@ def _routes(app: FastAPI, service: Service) -> None:
         operation_id="recognizeBatch",
         tags=["recognition"],
         openapi_extra=describe.BATCH_BODY,
-        responses=describe.problems(400, 401, 408, 413, 415, 422, 429, 503),
+        responses=refusals,
     )
     async def recognize_batch(request: Request, options: Annotated[Options, Query()]) -> Response:
         """Read several inputs; each is answered by a result or by a problem of its own."""
@@ -329,7 +331,7 @@ def _routes(app: FastAPI, service: Service) -> None:
         operation_id="typeset",
         tags=["recognition"],
         openapi_extra=describe.LATEX_BODY,
-        responses=describe.problems(400, 401, 408, 413, 415, 422, 429, 503),
+        responses=refusals,
     )
     async def mathml(request: Request) -> Response:
         """Typeset LaTeX: what a person has corrected."""
