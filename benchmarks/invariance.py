@@ -28,13 +28,14 @@ import cv2
 import numpy as np
 from reader import load_reader
 
+from ink2tex.data.photograph import jpeg, on_page, on_paper, resized, style_at
 from ink2tex.data.readers import read_samples
 from ink2tex.data.sample import Sample
 from ink2tex.errors import ImageError
 from ink2tex.image import prepare
 from ink2tex.image.thinning import thin
 from ink2tex.metrics import score
-from ink2tex.raster import OFFICIAL, RasterStyle, rasterise
+from ink2tex.raster import rasterise
 
 ROOT = Path(__file__).resolve().parent.parent
 SETS = {"2013": "test2013_inkml.tar.xz", "2014": "test2014_inkml.tar.xz"}
@@ -44,42 +45,12 @@ Way = Callable[[Sample, np.random.Generator], np.ndarray]
 
 def drawn(sample: Sample, scale: float = 1.0, thickness: float = 3.0, antialias: bool = False) -> np.ndarray:
     assert sample.strokes is not None
-    left, top, right, bottom = (round(margin * scale) for margin in OFFICIAL.margins)
     strokes = [stroke * np.float32(scale) for stroke in sample.strokes]
-    return rasterise(strokes, RasterStyle(thickness * scale, (left, top, right, bottom), antialias))
+    return rasterise(strokes, style_at(scale, thickness, antialias))
 
 
 def half(sample: Sample, rng: np.random.Generator) -> np.ndarray:
-    return cv2.resize(drawn(sample), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-
-
-def on_page(ink: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The ink (white on black) as black ink on a white page that is much larger."""
-    margins = rng.integers(100, 400, 4).tolist()
-    return 255 - cv2.copyMakeBorder(ink, *margins, cv2.BORDER_CONSTANT, value=0)
-
-
-def jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
-    _, data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    return cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
-
-
-def light(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """(H, W) float32 from about 90 to about 210, brighter towards one side."""
-    y, x = np.mgrid[0 : shape[0], 0 : shape[1]].astype(np.float32)
-    turn = rng.uniform(0, 2 * np.pi)
-    slope = np.cos(turn) * x / shape[1] + np.sin(turn) * y / shape[0]
-    return 90 + 120 * (slope - slope.min()) / max(np.ptp(slope), 1e-6)
-
-
-def on_paper(ink: np.ndarray, rng: np.random.Generator, rules: np.ndarray | None = None) -> np.ndarray:
-    """The ink (white on black) in dark grey on lit, slightly noisy grey paper."""
-    paper = light(ink.shape, rng)
-    if rules is not None:
-        paper = paper * (1 - rules)
-    cover = cv2.GaussianBlur(ink, (0, 0), 0.6).astype(np.float32) / 255
-    picture = paper * (1 - 0.75 * cover) + rng.normal(0, 3, ink.shape)
-    return np.clip(picture, 0, 255).astype(np.uint8)
+    return resized(drawn(sample), 0.5)
 
 
 def with_rules(sample: Sample, rng: np.random.Generator, squared: bool) -> np.ndarray:
@@ -111,7 +82,7 @@ WAYS: dict[str, Way] = {
     "2x": lambda sample, rng: drawn(sample, 2.0),
     "3x": lambda sample, rng: drawn(sample, 3.0),
     "inverted": lambda sample, rng: 255 - drawn(sample),
-    "page": lambda sample, rng: on_page(drawn(sample), rng),
+    "page": lambda sample, rng: on_page(drawn(sample), rng.integers(100, 400, 4).tolist()),
     "JPEG 40": lambda sample, rng: jpeg(255 - drawn(sample), 40),
     "grey, gradient": lambda sample, rng: on_paper(drawn(sample), rng),
     "strokes 2x": lambda sample, rng: drawn(sample, thickness=6.0),
@@ -183,8 +154,6 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="only so many expressions, spread over the set")
     parser.add_argument("--ways", nargs="*", help="only these ways")
     parser.add_argument("--model", help="checkpoint, folder of exported weights, or 'default'")
-    parser.add_argument("--beam", type=int, help="width of the beam, for a checkpoint")
-    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     folder = Path(os.environ.get("INK2TEX_CROHME") or ROOT.parent / "shared" / "crohme")
     source = arguments.data or folder / SETS[arguments.set]
@@ -193,7 +162,7 @@ def main() -> None:
     if arguments.limit and arguments.limit < len(samples):
         chosen = np.linspace(0, len(samples) - 1, arguments.limit).astype(int)
         samples = [samples[index] for index in chosen]
-    reader = load_reader(arguments.model, arguments.threads, arguments.beam)
+    reader = load_reader(arguments.model)
     print(f"{len(samples)} expressions of {source}")
     truths = {sample.uid: list(sample.tokens) for sample in samples}
     first: list[list[str]] = []

@@ -31,13 +31,11 @@ def main() -> None:
     default = Path(os.environ.get("INK2TEX_WILD") or ROOT.parent / "shared" / "wild")
     parser.add_argument("folder", type=Path, nargs="?", default=default)
     parser.add_argument("--model", help="checkpoint, folder of exported weights, or 'default'")
-    parser.add_argument("--beam", type=int, help="width of the beam, for a checkpoint")
     parser.add_argument("--output", type=Path, help="folder for the bitmaps")
-    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     with (arguments.folder / "labels.tsv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    reader = load_reader(arguments.model, arguments.threads, arguments.beam)
+    reader = load_reader(arguments.model)
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)
     exact = 0

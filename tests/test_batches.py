@@ -43,7 +43,7 @@ def test_every_sample_comes_once_an_epoch(processes: int) -> None:
 
 
 def test_plans_and_drawings_depend_on_seed_and_epoch_alone() -> None:
-    augment = AugmentSettings(scale=(0.8, 1.2), rotation=3.0, swap=0.5, thickness=(2.0, 4.0))
+    augment = AugmentSettings(scale=(0.8, 1.2), rotation=3.0, swap=0.5, thickness=(2.0, 4.0), photograph=0.3)
 
     def maker(seed: int = 5) -> BatchMaker:
         return BatchMaker(SAMPLES, WORDS, BatchSettings(size=4), augment, 0.8, seed)

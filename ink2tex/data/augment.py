@@ -20,7 +20,7 @@ from ink2tex.raster import OFFICIAL
 from ink2tex.vocabulary import Vocabulary
 
 _WAVES = 4  # of which the elastic distortion is the sum
-_PROBABILITIES = ("swap", "substitute", "substitute_symbol", "cut", "replace", "join", "wrap", "smooth")
+_PROBABILITIES = ("swap", "substitute", "substitute_symbol", "cut", "replace", "join", "wrap", "smooth", "photograph")
 _SPREADS = ("aspect", "shear", "rotation", "elastic", "shift_symbol", "scale_symbol", "rotate_symbol", "noise")
 
 
@@ -52,6 +52,8 @@ class AugmentSettings:
     smooth: float = 0.0
     #: Range of the thickness of the strokes, in pixels.
     thickness: tuple[float, float] = (OFFICIAL.thickness, OFFICIAL.thickness)
+    #: Probability to be drawn as some picture and prepared again, instead of by the official rasteriser.
+    photograph: float = 0.0
 
     #: Probability for each symbol to be written by another hand.
     swap: float = 0.0

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ink2tex.data.augment import Augmenter, AugmentSettings
+from ink2tex.data.photograph import photographed
 from ink2tex.data.sample import Sample
 from ink2tex.errors import RecipeError
 from ink2tex.image import scale_bitmap
-from ink2tex.raster import RasterStyle, place_strokes, rasterise, stroke_cells
+from ink2tex.raster import OFFICIAL, RasterStyle, place_strokes, rasterise, stroke_cells
 from ink2tex.vocabulary import Vocabulary
 
 #: Pixels of the picture per feature cell, in height and width.
@@ -71,6 +72,8 @@ class _Planned:
     style: RasterStyle
     height: int
     width: int
+    #: (H, W) uint8 of ink that was drawn already; the strokes lie on it as they are.
+    bitmap: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +118,9 @@ class BatchMaker:
             indices = np.sort(self._by_area[: max(1, round(self.settings.small_first[epoch] * len(indices)))])
         planned = []
         for index in indices:
-            sample, thickness = self._augmenter(int(index), np.random.default_rng((self.seed, epoch, int(index))))
-            item = self._planned(sample, RasterStyle(thickness=thickness))
+            own = np.random.default_rng((self.seed, epoch, int(index)))
+            sample, thickness = self._augmenter(int(index), own)
+            item = self._photographed(sample, own) or self._planned(sample, RasterStyle(thickness=thickness))
             if self._fits(item):
                 planned.append(item)
         return self._gather(planned, rng)
@@ -127,12 +131,21 @@ class BatchMaker:
         batch = draw_batch(plan.steps[step][process], plan.shapes[step], self.vocabulary, self.input_scale)
         return replace(batch, share=tokens[process] / sum(tokens))
 
-    def _planned(self, sample: Sample, style: RasterStyle) -> _Planned:
-        if sample.image is not None:
-            height, width = sample.image.shape
-        else:
-            height, width = place_strokes(sample.strokes or (), style)[1]
-        return _Planned(sample, style, *(max(1, round(side * self.input_scale)) for side in (height, width)))
+    def _planned(self, sample: Sample, style: RasterStyle, bitmap: np.ndarray | None = None) -> _Planned:
+        drawn = bitmap if bitmap is not None else sample.image
+        shape = drawn.shape if drawn is not None else place_strokes(sample.strokes or (), style)[1]
+        return _Planned(sample, style, *(max(1, round(side * self.input_scale)) for side in shape), bitmap)
+
+    def _photographed(self, sample: Sample, rng: np.random.Generator) -> _Planned | None:
+        """The share of the samples that is drawn as a picture; only then is its size known."""
+        share = self._augmenter.settings.photograph
+        if not share or sample.strokes is None or rng.random() >= share:
+            return None
+        found = photographed(sample.strokes, rng)
+        if found is None:
+            return None
+        bitmap, strokes = found
+        return self._planned(replace(sample, strokes=strokes), OFFICIAL, bitmap)
 
     def _fits(self, item: _Planned) -> bool:
         pixels, tokens = self.settings.max_pixels, self.settings.max_tokens
@@ -192,8 +205,9 @@ def draw_batch(items: Sequence[_Planned], shape: tuple[int, int], vocabulary: Vo
     cells = np.zeros((len(items), longest, -(-height // CELL), -(-width // CELL)), bool)
     for i, item in enumerate(items):
         sample = item.sample
-        bitmap = rasterise(sample.strokes, item.style) if sample.strokes is not None else sample.image
-        assert bitmap is not None
+        bitmap = item.bitmap if item.bitmap is not None else sample.image
+        if bitmap is None:
+            bitmap = rasterise(sample.strokes or (), item.style)
         bitmap = scale_bitmap(bitmap, input_scale)
         images[i, : bitmap.shape[0], : bitmap.shape[1]] = bitmap
         sizes[i] = bitmap.shape
@@ -208,7 +222,7 @@ def _mark(cells: np.ndarray, item: _Planned, input_scale: float) -> None:
     sample = item.sample
     assert sample.strokes is not None
     assert sample.token_strokes is not None
-    placed, _ = place_strokes(sample.strokes, item.style)
+    placed = sample.strokes if item.bitmap is not None else place_strokes(sample.strokes, item.style)[0]
     for t, indices in enumerate(sample.token_strokes):
         if indices:
             where = stroke_cells([placed[s] for s in indices], CELL / input_scale, cells.shape[1:])
