@@ -82,7 +82,7 @@ WAYS: dict[str, Way] = {
     "2x": lambda sample, rng: drawn(sample, 2.0),
     "3x": lambda sample, rng: drawn(sample, 3.0),
     "inverted": lambda sample, rng: 255 - drawn(sample),
-    "page": lambda sample, rng: on_page(drawn(sample), rng.integers(100, 400, 4).tolist()),
+    "page": lambda sample, rng: on_page(drawn(sample), tuple(rng.integers(100, 400, 4).tolist())),
     "JPEG 40": lambda sample, rng: jpeg(255 - drawn(sample), 40),
     "grey, gradient": lambda sample, rng: on_paper(drawn(sample), rng),
     "strokes 2x": lambda sample, rng: drawn(sample, thickness=6.0),

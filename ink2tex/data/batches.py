@@ -134,7 +134,8 @@ class BatchMaker:
     def _planned(self, sample: Sample, style: RasterStyle, bitmap: np.ndarray | None = None) -> _Planned:
         drawn = bitmap if bitmap is not None else sample.image
         shape = drawn.shape if drawn is not None else place_strokes(sample.strokes or (), style)[1]
-        return _Planned(sample, style, *(max(1, round(side * self.input_scale)) for side in shape), bitmap)
+        height, width = (max(1, round(side * self.input_scale)) for side in shape)
+        return _Planned(sample, style, height, width, bitmap)
 
     def _photographed(self, sample: Sample, rng: np.random.Generator) -> _Planned | None:
         """The share of the samples that is drawn as a picture; only then is its size known."""

@@ -38,15 +38,18 @@ def resized(picture: np.ndarray, scale: float) -> np.ndarray:
     return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
 
 
-def on_page(ink: np.ndarray, margins: Sequence[int]) -> np.ndarray:
-    """The ink (white on black) as black ink on a white page with `margins` (top, bottom, left, right) more room."""
-    return 255 - cv2.copyMakeBorder(ink, *margins, cv2.BORDER_CONSTANT, value=0)
+def on_page(ink: np.ndarray, margins: tuple[int, int, int, int]) -> np.ndarray:
+    """The ink (white on black) as black ink on a white page with `margins` (left, top, right, bottom) more room."""
+    left, top, right, bottom = margins
+    return 255 - np.pad(ink, ((top, bottom), (left, right)))
 
 
 def jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
     """A picture after a JPEG file."""
     _, data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    return cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
+    found = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
+    assert found is not None
+    return found
 
 
 def light(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
