@@ -343,53 +343,60 @@ def rescore(stepper: Stepper, rows: np.ndarray, sequences: Sequence[Sequence[int
     return answers
 
 
-def joint(
-    l2r: Stepper,
-    r2l: Stepper,
-    l2r_hypotheses: Sequence[Sequence[Hypothesis]],
-    r2l_hypotheses: Sequence[Sequence[Hypothesis]],
-    options: SearchOptions,
-    rows: np.ndarray | None = None,
-) -> list[list[Hypothesis]]:
-    """Rank what both branches found by what both think of it, best first.
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """A decoder that has a say in the ranking of answers."""
 
-    Each distinct sequence is scored by the branch that did not find it. Its log-probabilities become the
-    weighted mean of both branches' and its score follows; attention is that of the branch that found it (left to
-    right when both did).
+    stepper: Stepper
+    #: Its share of the say; those of all judges sum to one.
+    weight: float
+    #: What it found itself in each image, if it searched at all: this it need not read again.
+    found: Sequence[Sequence[Hypothesis]] = ()
+
+
+def ranked(
+    judges: Sequence[Judge], images: int, options: SearchOptions, rows: np.ndarray | None = None
+) -> list[list[Hypothesis]]:
+    """Rank what any of the judges found by what all of them think of it, best first.
+
+    Each distinct sequence is scored by the judges that did not find it. Its log-probabilities become the weighted
+    mean over all of them and its score follows; attention is that of the first judge who found it.
     """
-    rows = np.arange(len(l2r_hypotheses)) if rows is None else np.asarray(rows)
-    weight = options.r2l_weight
-    found = [
-        ({h.tokens: h for h in forward}, {h.tokens: h for h in backward})
-        for forward, backward in zip(l2r_hypotheses, r2l_hypotheses, strict=True)
+    rows = np.arange(images) if rows is None else np.asarray(rows)
+    own = [[{h.tokens: h for h in judge.found[i]} if judge.found else {} for i in range(images)] for judge in judges]
+    answers: list[dict[tuple[int, ...], Hypothesis]] = [{} for _ in range(images)]
+    for found in reversed(own):
+        for answer, mine in zip(answers, found, strict=True):
+            answer.update(mine)
+    means: list[dict[tuple[int, ...], np.ndarray]] = [  # (T + 1,) of each sequence
+        {tokens: np.zeros(len(tokens) + 1) for tokens in answer} for answer in answers
     ]
-    scored: dict[tuple[int, int, tuple[int, ...]], np.ndarray] = {}  # (T + 1,) by image, branch, tokens
-    for branch, stepper in enumerate((l2r, r2l)):
-        wanted: list[tuple[int, tuple[int, ...]]] = []
-        for i, both in enumerate(found):
-            for tokens in both[0] | both[1]:
-                own = both[branch].get(tokens)
-                if own is None:
+    for judge, found in zip(judges, own, strict=True):
+        wanted = []
+        for i, answer in enumerate(answers):
+            for tokens in answer:
+                if (known := found[i].get(tokens)) is None:
                     wanted.append((i, tokens))
                 else:
-                    scored[i, branch, tokens] = np.append(own.logprobs, own.end_logprob)
-        logprobs = rescore(stepper, rows[[i for i, _ in wanted]], [tokens for _, tokens in wanted])
-        scored.update({(i, branch, tokens): lp for (i, tokens), lp in zip(wanted, logprobs, strict=True)})
-    answers = []
-    for i, (forward, backward) in enumerate(found):
-        ranked = []
-        for tokens, hypothesis in (backward | forward).items():
-            mean = (1 - weight) * scored[i, 0, tokens] + weight * scored[i, 1, tokens]
-            ranked.append(
+                    means[i][tokens] += judge.weight * np.append(known.logprobs, known.end_logprob)
+        logprobs = rescore(judge.stepper, rows[[i for i, _ in wanted]], [tokens for _, tokens in wanted])
+        for (i, tokens), values in zip(wanted, logprobs, strict=True):
+            means[i][tokens] += judge.weight * values
+    return [
+        sorted(
+            (
                 replace(
                     hypothesis,
-                    logprobs=mean[:-1],
-                    end_logprob=float(mean[-1]),
-                    score=float(options.rank(mean.sum(), len(tokens))),
+                    logprobs=mean[tokens][:-1],
+                    end_logprob=float(mean[tokens][-1]),
+                    score=float(options.rank(mean[tokens].sum(), len(tokens))),
                 )
-            )
-        answers.append(sorted(ranked, key=lambda h: -h.score)[: options.nbest])
-    return answers
+                for tokens, hypothesis in answer.items()
+            ),
+            key=lambda h: -h.score,
+        )[: options.nbest]
+        for answer, mean in zip(answers, means, strict=True)
+    ]
 
 
 def joint_search(
@@ -400,9 +407,12 @@ def joint_search(
     options: SearchOptions | None = None,
     rows: np.ndarray | None = None,
 ) -> list[list[Hypothesis]]:
-    """`search` in both directions, everything in the two beams ranked by both (`joint`)."""
+    """`search` in both directions, everything in the two beams ranked by both (`ranked`)."""
     options = options or SearchOptions()
     wide = replace(options, nbest=options.beam)
-    forward = search(l2r, vocabulary, limits, wide, rows)
-    backward = search(r2l, vocabulary, limits, wide, rows)
-    return joint(l2r, r2l, forward, backward, options, rows)
+    shares = (1 - options.r2l_weight, options.r2l_weight)
+    judges = [
+        Judge(stepper, share, search(stepper, vocabulary, limits, wide, rows))
+        for stepper, share in zip((l2r, r2l), shares, strict=True)
+    ]
+    return ranked(judges, len(judges[0].found), options, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ink2tex.errors import CheckpointError, ImageError, Ink2TexError, InkError
-from ink2tex.image import Prepared
+from ink2tex.image import Prepared, scale_bitmap
 from ink2tex.ink import Ink, write_inkml
 from ink2tex.latex import tokenise
 from ink2tex.latex.grammar import grammar_for
 from ink2tex.runtime.calibration import Calibration, calibration_error, fit, fit_with_error
 from ink2tex.runtime.onnx_backend import _Layout
-from ink2tex.runtime.recognizer import Recognizer, load
+from ink2tex.runtime.recognizer import VIEWS, Decode, Mode, Recognizer, load
 from ink2tex.runtime.result import Result, token_boxes
+from ink2tex.search import rescore
 from ink2tex.vocabulary import Direction
 from tests.drawn import SAMPLES
 from tests.tiny import BITMAPS
@@ -44,6 +46,31 @@ def test_together_is_as_alone(reader: Recognizer) -> None:
     assert len({result.tokens for result in alone}) > 10  # the pictures do matter
     for one, many in zip(alone, reader.recognize_many(BITMAPS), strict=True):
         same(one, many)
+
+
+@pytest.mark.parametrize("mode", ["l2r", "r2l", "joint"])
+def test_answers_are_judged_at_several_sizes(tiny_model: Path, mode: Mode) -> None:
+    """What is found at the usual size gets the mean of what each branch thinks of it at each size."""
+    reader = load(tiny_model, threads=2, decode=mode, beam=4, views=3)
+    backend, decode = reader.backend, reader.decode
+    for bitmap in BITMAPS[:6]:
+        (judged,) = reader.read([bitmap])
+        (found,) = reader.read([bitmap], Decode(mode, replace(decode.search, nbest=4)))
+        assert {h.tokens for h in judged} <= {h.tokens for h in found} or mode == "joint"
+        for hypothesis in judged:
+            said = [
+                rescore(encoded.stepper(direction, 1), np.array([0]), [hypothesis.tokens])[0].sum()
+                for encoded in (backend.encode([scale_bitmap(bitmap, backend.input_scale * view)]) for view in VIEWS)
+                for direction in decode.directions
+            ]
+            assert np.ptp(said) > 0  # the sizes do matter
+            assert hypothesis.logprob == pytest.approx(float(np.mean(said)), rel=1e-3)
+        assert [h.score for h in judged] == sorted((h.score for h in judged), reverse=True)
+
+
+def test_a_picture_is_not_looked_at_more_often_than_there_are_sizes(tiny_model: Path) -> None:
+    with pytest.raises(ValueError, match="1 to 3 times"):
+        load(tiny_model, views=4)
 
 
 def test_many_is_lazy(reader: Recognizer) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ink2tex.latex.grammar import grammar_for
-from ink2tex.search import Hypothesis, LengthLimit, SearchOptions, joint_search, rescore, search
+from ink2tex.search import Hypothesis, Judge, LengthLimit, SearchOptions, joint_search, ranked, rescore, search
 from ink2tex.vocabulary import EOS, SOS, Direction, Vocabulary
 
 BOTH = tuple(Direction)
@@ -166,6 +166,25 @@ def test_both_directions_together(seed: int, beam: int) -> None:
             assert hypothesis.score == pytest.approx(expected[hypothesis.tokens], rel=1e-4)
             assert hypothesis.logprob / (len(hypothesis.tokens) + 1) == pytest.approx(hypothesis.score, rel=1e-4)
             assert grammar_for(SMALL, Direction.L2R).accepts(SMALL.decode(hypothesis.tokens))
+
+
+@SETTINGS
+@given(st.integers(0, 10**6))
+def test_judges_that_found_nothing_themselves_have_their_say(seed: int) -> None:
+    tables = [Table(Direction.L2R, SMALL, seed + i) for i in range(3)]
+    options = SearchOptions(beam=4, nbest=4, alpha=0.5)
+    rows = np.array([3, 1])
+    found = search(tables[0], SMALL, np.array([6, 9]), options, rows)
+    weights = (0.5, 0.2, 0.3)
+    judges = [Judge(tables[0], weights[0], found), *map(Judge, tables[1:], weights[1:])]
+    for image, own, hypotheses in zip(rows.tolist(), found, ranked(judges, 2, options, rows), strict=True):
+        expected = {
+            h.tokens: sum(w * sum(logprobs_of(t, image, h.tokens)) for w, t in zip(weights, tables, strict=True))
+            / (len(h.tokens) + 1) ** 0.5
+            for h in own
+        }
+        assert [h.tokens for h in hypotheses] == sorted(expected, key=lambda tokens: -expected[tokens])
+        assert [h.score for h in hypotheses] == pytest.approx(sorted(expected.values(), reverse=True), rel=1e-4)
 
 
 @pytest.mark.parametrize("direction", BOTH)

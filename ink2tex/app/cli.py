@@ -47,6 +47,12 @@ InputScale = Annotated[
     Optional[float],  # noqa: UP045
     typer.Option(min=0.1, max=4, help="Scale at which pictures are read; often best a little above that of training."),
 ]
+Views = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--views", min=1, max=3, help="Sizes at which answers are judged: more is slower and more often right."
+    ),
+]
 Grammar = Annotated[bool, typer.Option("--grammar/--no-grammar", help="Only write LaTeX that parses.")]
 Processes = Annotated[int, typer.Option(min=1, help="Processes of a training on this machine, one thread each.")]
 Cache = Annotated[Optional[Path], typer.Option(help="Folder that keeps parsed data.")]  # noqa: UP045
@@ -84,6 +90,7 @@ def recognize(
     ] = None,
     decode: DecodeMode = None,
     beam: Beam = None,
+    views: Views = None,
     grammar: Grammar = True,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes that read at the same time.")] = 1,
     threads: Annotated[Optional[int], typer.Option(min=1, help="Threads of each process.")] = None,  # noqa: UP045
@@ -102,6 +109,7 @@ def recognize(
         beam=beam,
         nbest=nbest,
         grammar=grammar,
+        views=views,
         threads=threads,
         debug_image=None if debug_image is None else str(debug_image),
     )
@@ -301,6 +309,7 @@ def evaluate(
     decode: Annotated[str, typer.Option(help="l2r, r2l or joint.")] = "l2r",
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses of the search; 1 is greedy.")] = 1,
     alpha: Annotated[float, typer.Option(min=0, help="Exponent of the length that scores are divided by.")] = 1.0,
+    views: Views = 1,
     grammar: Grammar = True,
     input_scale: InputScale = None,
     structural: Annotated[bool, typer.Option(help="Also compare structure, not only strings.")] = False,
@@ -320,10 +329,10 @@ def evaluate(
         raise Ink2TexError(f"--decode is l2r, r2l or joint, not {decode!r}")
     options = SearchOptions(beam=beam, alpha=alpha, grammar=grammar)
     read: Mapping[str, Sequence[str]]
-    if model.is_dir():
+    if model.is_dir() or views != 1:
         from ink2tex.runtime.evaluation import Reader
 
-        reader = Reader(model, decode, options, input_scale)  # type: ignore[arg-type]
+        reader = Reader(model, decode, options, input_scale, views)  # type: ignore[arg-type]
         samples = read_samples(data, captions, align=False, limit=limit)
         with progress("reading", len(samples)) as advance:
             read = reader.read(samples, advance)

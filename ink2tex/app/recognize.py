@@ -35,6 +35,7 @@ class Settings:
     #: Answers to each input; what suits the search when left out.
     nbest: int | None = None
     grammar: bool = True
+    views: int | None = None
     threads: int | None = None
     #: Where what the network saw is written: a file for one input, a folder for several.
     debug_image: str | None = None
@@ -184,6 +185,7 @@ class _Worker:
                 beam=settings.beam,
                 nbest=settings.nbest,
                 grammar=settings.grammar,
+                views=settings.views,
             )
         except ValueError as error:
             raise Ink2TexError(str(error)) from None

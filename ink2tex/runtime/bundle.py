@@ -35,6 +35,8 @@ class DecodeDefaults:
     mode: str | None = None
     beam: int | None = None
     alpha: float = 1.0
+    #: At how many sizes answers are judged.
+    views: int = 1
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,14 @@ class Reader:
         mode: Mode | None = None,
         options: SearchOptions | None = None,
         input_scale: float | None = None,
+        views: int | None = None,
     ) -> None:
-        self.recognizer = load(model, decode=mode)
+        self.recognizer = load(model, decode=mode, views=views)
         if input_scale is not None:
             self.recognizer.backend.input_scale = input_scale
         preferred = self.recognizer.decode
         search = preferred.search if options is None else options
-        self.decode = Decode(preferred.mode, replace(search, keep_attention=False))
+        self.decode = Decode(preferred.mode, replace(search, keep_attention=False), preferred.views)
 
     def read(self, samples: Sequence[Sample], progress: Callable[[int], None] | None = None) -> dict[str, list[str]]:
         """The tokens read in each sample."""

@@ -21,7 +21,7 @@ from ink2tex.runtime.bundle import MANIFEST
 from ink2tex.runtime.calibration import confidence
 from ink2tex.runtime.inputs import Input, to_bitmap
 from ink2tex.runtime.result import Alternative, Result, Timing, token_boxes
-from ink2tex.search import Hypothesis, LengthLimit, SearchOptions, joint, search
+from ink2tex.search import Hypothesis, Judge, LengthLimit, SearchOptions, ranked, search
 from ink2tex.vocabulary import Direction, Vocabulary
 
 Mode = Literal["l2r", "r2l", "joint"]
@@ -37,16 +37,34 @@ _WINDOW: Final = 64
 _STEP_SIZE: Final = 300_000
 
 
+#: The sizes at which a picture is looked at, as multiples of the usual one: answers are found at the first.
+VIEWS: Final = (1.0, 1.1, 0.9)
+
+
 @dataclass(frozen=True)
 class Decode:
-    """How to read: the branches and the search."""
+    """How to read: the branches, the search, and at how many sizes answers are judged."""
 
     mode: Mode
     search: SearchOptions
+    views: int = 1
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ValueError(f"decode is {self.mode!r}; it is one of {', '.join(MODES)}")
+        if not 1 <= self.views <= len(VIEWS):
+            raise ValueError(f"views is {self.views}; a picture is looked at 1 to {len(VIEWS)} times")
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The branches that have a say."""
+        return (Direction.L2R, Direction.R2L) if self.mode == "joint" else (Direction(self.mode),)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """How much say each of them has."""
+        weight = self.search.r2l_weight
+        return (1 - weight, weight) if self.mode == "joint" else (1.0,)
 
 
 class Recognizer:
@@ -61,13 +79,16 @@ class Recognizer:
         beam: int | None = None,
         nbest: int | None = None,
         grammar: bool = True,
+        views: int | None = None,
     ) -> None:
         self.backend = backend
-        self.decode = self._decode(decode, beam, nbest, grammar)
+        self.decode = self._decode(decode, beam, nbest, grammar, views)
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "ink2tex") if threads > 1 else None
 
-    def _decode(self, mode: Mode | None, beam: int | None, nbest: int | None, grammar: bool) -> Decode:
+    def _decode(
+        self, mode: Mode | None, beam: int | None, nbest: int | None, grammar: bool, views: int | None
+    ) -> Decode:
         """What the caller wants, then what the model suggests, then both branches and a beam of 5."""
         suggested = self.backend.decode
         both = len(self.backend.directions) > 1
@@ -80,7 +101,8 @@ class Recognizer:
             )
         beam = beam or max(suggested.beam or 5, nbest or 1)
         nbest = nbest or min(5, beam)
-        return Decode(mode, SearchOptions(beam, nbest, suggested.alpha, grammar, keep_attention=True))
+        options = SearchOptions(beam, nbest, suggested.alpha, grammar, keep_attention=True)
+        return Decode(mode, options, views or suggested.views)
 
     def recognize(self, source: Input, name: str | None = None) -> Result:
         """Read one input: a path, the bytes of a file, a Pillow image, an array, strokes or ink.
@@ -112,8 +134,7 @@ class Recognizer:
     def explain(self, source: Input, name: str | None = None) -> Explanation:
         """Read one input with each branch by itself, and tell where it looked for each token."""
         prepared = to_bitmap(source, name)
-        bitmap = scale_bitmap(prepared.bitmap, self.backend.input_scale)
-        batch = self._encode([bitmap])
+        batch = self._encode([prepared.bitmap])
         options = replace(self.decode.search, nbest=1)
         found = {
             direction: self._search(batch, Decode(direction.value, options))[0][0]
@@ -123,7 +144,8 @@ class Recognizer:
 
     def read(self, bitmaps: Sequence[np.ndarray], decode: Decode | None = None) -> list[list[Hypothesis]]:
         """The best hypotheses of official bitmaps (H, W) that are read together; no more than that."""
-        return self._search(self._encode([scale_bitmap(b, self.backend.input_scale) for b in bitmaps]), decode)
+        decode = decode or self.decode
+        return self._search(self._encode(bitmaps, decode.views), decode)
 
     def read_all(
         self, bitmaps: Sequence[np.ndarray], decode: Decode | None = None
@@ -158,9 +180,9 @@ class Recognizer:
 
     def _recognize(self, ready: Sequence[Ready]) -> list[Result]:
         start = time.perf_counter()
-        encoded = self._encode([scale_bitmap(r.prepared.bitmap, self.backend.input_scale) for r in ready])
+        encoded = self._encode([r.prepared.bitmap for r in ready], self.decode.views)
         middle = time.perf_counter()
-        found = self._search(encoded)
+        found = self._search(encoded, self.decode)
         end = time.perf_counter()
         return [
             self._result(
@@ -169,28 +191,35 @@ class Recognizer:
             for r, hypotheses, size in zip(ready, found, encoded.sizes, strict=True)
         ]
 
-    def _encode(self, bitmaps: Sequence[np.ndarray]) -> _EncodedBatch:
-        return _EncodedBatch(self.backend.encode(bitmaps), [cells(bitmap) for bitmap in bitmaps], self._limits(bitmaps))
+    def _encode(self, bitmaps: Sequence[np.ndarray], views: int = 1) -> _EncodedBatch:
+        """Official bitmaps as the branches read them, at `views` sizes."""
+        scale = self.backend.input_scale
+        sized = [[scale_bitmap(bitmap, scale * view) for bitmap in bitmaps] for view in VIEWS[:views]]
+        return _EncodedBatch(
+            [self.backend.encode(some) for some in sized], [cells(b) for b in sized[0]], self._limits(sized[0])
+        )
 
     def _limits(self, bitmaps: Sequence[np.ndarray]) -> np.ndarray:
         limit, scale = LengthLimit(), self.backend.input_scale
         return np.array([limit(int(h / scale), int(w / scale)) for h, w in (b.shape for b in bitmaps)])
 
-    def _search(self, batch: _EncodedBatch, decode: Decode | None = None) -> list[list[Hypothesis]]:
-        decode = decode or self.decode
+    def _search(self, batch: _EncodedBatch, decode: Decode) -> list[list[Hypothesis]]:
         words, limits, options = self.backend.vocabulary, batch.limits, decode.search
-        if decode.mode != "joint":
-            return search(batch.encoded.stepper(Direction(decode.mode), self._threads), words, limits, options)
+        directions, views = decode.directions, batch.encoded
+        each = max(1, self._threads // len(directions))
+        steppers = [[view.stepper(direction, each) for direction in directions] for view in views]
+        if len(directions) * len(views) == 1:
+            return search(steppers[0][0], words, limits, options)
         wide = replace(options, nbest=options.beam)
-        each = max(1, self._threads // 2)
-        l2r, r2l = (batch.encoded.stepper(direction, each) for direction in (Direction.L2R, Direction.R2L))
-        if self._pool is None:
-            forward, backward = (search(stepper, words, limits, wide) for stepper in (l2r, r2l))
-        else:  # the branches know nothing of each other, so they search at the same time
-            other = self._pool.submit(search, r2l, words, limits, wide)
-            forward = search(l2r, words, limits, wide)
-            backward = other.result()
-        return joint(l2r, r2l, forward, backward, options)
+        first, *others = steppers[0]
+        # The branches know nothing of each other, so they search at the same time.
+        waiting = [self._pool.submit(search, s, words, limits, wide) for s in others] if self._pool else []
+        found = [search(first, words, limits, wide)]
+        found += [w.result() for w in waiting] if self._pool else [search(s, words, limits, wide) for s in others]
+        shares = [share / len(views) for share in decode.shares]
+        judges = [Judge(s, share, own) for s, share, own in zip(steppers[0], shares, found, strict=True)]
+        judges += [Judge(s, share) for view in steppers[1:] for s, share in zip(view, shares, strict=True)]
+        return ranked(judges, len(limits), options)
 
     def _result(self, ready: Ready, hypotheses: Sequence[Hypothesis], size: tuple[int, int], timing: Timing) -> Result:
         best, words = hypotheses[0], self.backend.vocabulary
@@ -235,7 +264,7 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class _EncodedBatch:
-    encoded: Any
+    encoded: Sequence[Any]  # of each view
     sizes: Sequence[tuple[int, int]]  # rows and columns of each picture's features
     limits: np.ndarray  # (B,) most tokens
 
@@ -270,6 +299,7 @@ def load(
     beam: int | None = None,
     nbest: int | None = None,
     grammar: bool = True,
+    views: int | None = None,
 ) -> Recognizer:
     """A recogniser with the weights of the package, of a model folder (`ink2tex export`), or of a checkpoint.
 
@@ -277,6 +307,7 @@ def load(
     decode, beam, nbest: `l2r`, `r2l` or `joint`, the hypotheses of the search, and the answers it gives; the
         model knows what suits it.
     grammar: only write LaTeX that parses.
+    views: at how many sizes (1 to 3) the answers are judged; more is slower and more often right.
     """
     path = DEFAULT_MODEL if model is None else Path(model)
     threads = threads or available_cores()
@@ -285,7 +316,9 @@ def load(
             "this installation has no weights of its own; train a network with 'ink2tex train', write it with "
             "'ink2tex export CHECKPOINT -o model/' and give that folder"
         )
-    return Recognizer(_backend(path, threads), threads, decode=decode, beam=beam, nbest=nbest, grammar=grammar)
+    return Recognizer(
+        _backend(path, threads), threads, decode=decode, beam=beam, nbest=nbest, grammar=grammar, views=views
+    )
 
 
 def _backend(path: Path, threads: int) -> Backend:

@@ -24,6 +24,7 @@ class Key(NamedTuple):
     decode: str | None
     beam: int | None
     nbest: int | None
+    views: int | None
 
 
 class Reader:
@@ -45,6 +46,7 @@ class Reader:
             decode=key.decode,  # type: ignore[arg-type]
             beam=key.beam,
             nbest=key.nbest,
+            views=key.views,
         )
 
     def key(self, options: Options) -> Key:
@@ -52,7 +54,7 @@ class Reader:
         beam = options.beam or self.settings.beam
         if beam is not None and options.nbest is not None:
             beam = max(beam, options.nbest)
-        key = Key(options.decode or self.settings.decode, beam, options.nbest)
+        key = Key(options.decode or self.settings.decode, beam, options.nbest, options.views)
         self._recognizer(key, 1)
         return key
 

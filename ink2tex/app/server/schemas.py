@@ -45,6 +45,11 @@ class Options(BaseModel):
     decode: Annotated[
         Literal["l2r", "r2l", "joint"] | None, Field(description="The branches; what suits the model when left out.")
     ] = None
+    views: Annotated[
+        int | None,
+        BeforeValidator(_plain_number),
+        Field(ge=1, le=3, description="Sizes at which answers are judged; more is slower and more often right."),
+    ] = None
     boxes: Annotated[
         bool, BeforeValidator(_plain_flag), Field(description="Tell where on the input each token was read.")
     ] = True
