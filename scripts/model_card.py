@@ -12,6 +12,7 @@ import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -27,15 +28,23 @@ from ink2tex.search import Hypothesis, SearchOptions
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- measured by scripts/model_card.py -->", "<!-- end of what was measured -->"
-#: Branches, beam, grammar.
-WAYS: tuple[tuple[Mode, int, bool], ...] = (
-    ("l2r", 1, True),
-    ("l2r", 10, True),
-    ("l2r", 10, False),
-    ("r2l", 10, True),
-    ("joint", 5, True),
-    ("joint", 10, True),
-)
+
+
+class Way(NamedTuple):
+    """One way of reading."""
+
+    mode: Mode
+    beam: int
+    grammar: bool = True
+    views: int = 1
+
+    def __str__(self) -> str:
+        more = "" if self.views == 1 else f", {self.views} views"
+        return f"{self.mode}, beam {self.beam}" + more + ("" if self.grammar else ", no grammar")
+
+
+L2R, JOINT, DEFAULT = Way("l2r", 10), Way("joint", 10), Way("joint", 5)
+WAYS = (Way("l2r", 1), L2R, Way("l2r", 10, grammar=False), Way("r2l", 10), DEFAULT, JOINT, Way("joint", 5, views=2))
 Row = Sequence[object]
 
 
@@ -54,16 +63,16 @@ class Set:
     def __init__(self, name: str, samples: Sequence[Sample], model: Path) -> None:
         self.name, self.samples, self.model = name, samples, model
 
-    def read(self, mode: Mode, beam: int, grammar: bool = True) -> tuple[Report, list[Hypothesis], list[list[str]]]:
+    def read(self, way: Way) -> tuple[Report, list[Hypothesis], list[list[str]]]:
         """The report, the answers and their tokens."""
-        options = SearchOptions(beam=beam, nbest=min(5, beam), grammar=grammar)
-        reader = Reader(self.model, mode, options)
+        options = SearchOptions(beam=way.beam, nbest=min(5, way.beam), grammar=way.grammar)
+        reader = Reader(self.model, way.mode, options, views=way.views)
         answers = reader.answers(self.samples)
         words = reader.recognizer.backend.vocabulary
         tokens = [list(words.decode(answer.tokens)) for answer in answers]
         found = {sample.uid: read for sample, read in zip(self.samples, tokens, strict=True)}
         report = score(found, {sample.uid: sample.tokens for sample in self.samples})
-        print(f"{self.name}: {mode} {beam}: {report.exprate:.2f} / {report.le1:.2f} / {report.le2:.2f}", flush=True)
+        print(f"{self.name}: {way}: {report.exprate:.2f} / {report.le1:.2f} / {report.le2:.2f}", flush=True)
         return report, answers, tokens
 
 
@@ -115,20 +124,16 @@ def measured(crohme: Path, model: Path, run: Path | None) -> Iterator[str]:
         yield "### The curve (2013 ink, greedy, left to right, averaged weights)"
         yield curve(run)
     rows: list[Row] = []
-    read: dict[tuple[str, int], dict[str, tuple[Report, list[Hypothesis], list[list[str]]]]] = {}
+    read: dict[Way, dict[str, tuple[Report, list[Hypothesis], list[list[str]]]]] = {}
     for one in sets:
-        for mode, beam, grammar in WAYS:
-            if one.name == "2014 ink" and (mode, beam, grammar) != ("l2r", 10, True):
-                continue
-            found = one.read(mode, beam, grammar)
-            if grammar:
-                read.setdefault((mode, beam), {})[one.name] = found
-            way = f"{mode}, beam {beam}" + ("" if grammar else ", no grammar")
+        for way in WAYS if one.name != "2014 ink" else (L2R,):
+            found = one.read(way)
+            read.setdefault(way, {})[one.name] = found
             report = found[0]
             rows.append((f"{one.name} ({len(one.samples)})", way, report.exprate, report.le1, report.le2, report.wer))
     yield "### Results"
     yield table(("set", "decoding", "ExpRate", "≤ 1", "≤ 2", "WER"), rows)
-    joint = read["joint", 10]
+    joint = read[JOINT]
     yield "### By length in tokens (joint, beam 10; ExpRate and number of expressions)"
     yield table(
         ("set", *joint["2013 ink"][0].lengths),
@@ -144,7 +149,7 @@ def measured(crohme: Path, model: Path, run: Path | None) -> Iterator[str]:
     if line is not None:  # fitted with the default beam, 5
         yield "### Calibration (expected calibration error in points, ten bins, joint, beam 5)"
         one = sets[1]
-        _, answers, tokens = read["joint", 5][one.name]
+        _, answers, tokens = read[DEFAULT][one.name]
         said = np.array([line(answer.logprob) for answer in answers])
         right = np.array([tuple(t) == s.tokens for t, s in zip(tokens, one.samples, strict=True)])
         errors = [("2013 ink, cross-validated", 100 * line.error), (one.name, 100 * calibration_error(said, right))]
