@@ -31,6 +31,9 @@ _LEAST_SLOPE_ALONE: Final = 10.0
 _FEWEST_ALONE: Final = 10
 #: What is this much thicker than a stroke is a blob.
 _BLOB: Final = 1.4
+#: Pens that are thicker than this at the official size are worn down to it and no further: where their strokes run
+#: into each other, a thin line could only guess how.
+_THICK: Final = 4.0
 #: From pixel centres, as OpenCV counts, to pixel edges, and back.
 _HALF: Final = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
 _HALF_BACK: Final = np.array([[1.0, 0.0, -0.5], [0.0, 1.0, -0.5]])
@@ -80,7 +83,10 @@ def redraw(mask: np.ndarray, stroke_width: float) -> Drawing:
     bitmap = cv2.dilate(canvas, pen)
     step = 1 / scale
     back = np.array([[step, 0.0, corner[0] - place[0] * step], [0.0, step, corner[1] - place[1] * step]])
-    blobs = _blobs(mask, stroke_width, OFFICIAL.thickness * step)
+    if stroke_width > _THICK * step:
+        blobs: np.ndarray | None = _worn(mask, stroke_width, _THICK * step)
+    else:
+        blobs = _blobs(mask, stroke_width, OFFICIAL.thickness * step)
     if blobs is not None:
         # OpenCV counts from pixel centres.
         there = chain(_HALF_BACK, back, _HALF)
@@ -99,8 +105,14 @@ def _blobs(mask: np.ndarray, stroke_width: float, pen: float) -> np.ndarray | No
     thick = cv2.morphologyEx(mask, cv2.MORPH_OPEN, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (size, size)))
     if not thick.any():
         return None
+    return cv2.bitwise_and(_worn(mask, stroke_width, pen), thick)
+
+
+def _worn(mask: np.ndarray, stroke_width: float, pen: float) -> np.ndarray:
+    """What a pen of `pen` px would have left where one of `stroke_width` px has drawn `mask`."""
+    # Distances are those of centres: a pixel at the edge is 1 away, and its own middle half a pixel inside.
     distance = cv2.distanceTransform(mask, cv2.DIST_L2, 5)
-    return np.where((thick > 0) & (distance > (stroke_width - pen) / 2), 255, 0).astype(np.uint8)
+    return np.where(distance - 0.5 > (stroke_width - pen) / 2, 255, 0).astype(np.uint8)
 
 
 def size_of(parts: Parts, stroke_width: float) -> float:
