@@ -58,8 +58,8 @@ def fraction() -> list[np.ndarray]:
 LINE = "x=2x+7-0.4"
 
 
-def official(strokes: list[np.ndarray]) -> np.ndarray:
-    return rasterise(scale_strokes(strokes, official_scale(strokes)))
+def official(strokes: list[np.ndarray], thickness: float = 3.0) -> np.ndarray:
+    return rasterise(scale_strokes(strokes, official_scale(strokes)), RasterStyle(thickness))
 
 
 def ink_at(strokes: list[np.ndarray], scale: float, thickness: float, margin: int = 40) -> np.ndarray:
@@ -252,6 +252,34 @@ class TestOfficialBitmaps:
         ):
             assert not is_official(other)
 
+    @pytest.mark.parametrize("strokes", [fraction(), strokes_of(LINE), strokes_of("1")])
+    def test_on_another_ground(self, strokes: list[np.ndarray]) -> None:
+        bitmap = official(strokes)
+        on_page = np.pad(255 - bitmap, ((150, 40), (90, 200)), constant_values=255)
+        in_colour = np.where(on_page[:, :, None] == 0, np.array([160, 40, 30]), np.array([250, 245, 230]))
+        for picture, x, y in (
+            (255 - bitmap, 0, 0),
+            (bitmap[5:-3, 7:-2], -7, -5),
+            (on_page, 90, 150),
+            (255 - on_page, 90, 150),
+            (in_colour.astype(np.uint8), 90, 150),
+        ):
+            prepared = prepare(picture)
+            assert np.array_equal(prepared.bitmap, bitmap)
+            assert prepared.to_source(3, 5) == (3 + x, 5 + y)
+
+    def test_after_a_jpeg_file(self) -> None:
+        bitmap = official(fraction())
+        stream = io.BytesIO()
+        Image.fromarray(255 - bitmap).save(stream, "JPEG", quality=40)
+        found = prepare(read_picture(stream.getvalue())).bitmap
+        assert found.shape == bitmap.shape
+        assert (found != bitmap).sum() < 0.02 * (bitmap > 0).sum()
+
+    def test_a_pen_of_three_pixels_does_not_tell_the_size(self) -> None:
+        large = ink_at(strokes_of(LINE), 3, 3)
+        assert_like(prepare(np.where(large > 127, 0, 255).astype(np.uint8)).bitmap, official(strokes_of(LINE)))
+
     def test_the_published_ones(self, crohme: Path) -> None:
         with tarfile.open(crohme / "test2014_images.tar.xz") as archive:
             found = 0
@@ -270,7 +298,22 @@ class TestPreparing:
     @pytest.mark.parametrize("thickness", [2.0, 3.0, 6.0])
     def test_size_and_pen_do_not_matter(self, scale: float, thickness: float) -> None:
         ink = ink_at(fraction(), scale, max(1.0, thickness * scale))
-        assert_like(prepare(255 - ink).bitmap, official(fraction()))
+        # Thick pens are worn down, but not to a line.
+        assert_like(prepare(255 - ink).bitmap, official(fraction(), 4.0 if thickness > 4 else 3.0))
+
+    @pytest.mark.parametrize("scale", [1.0, 2.0])
+    def test_narrow_gaps_between_thick_strokes_stay_open(self, scale: float) -> None:
+        strokes = strokes_of("=", size=34)  # bars 8.5 px apart, drawn with a pen of 6
+        strokes += strokes_of("140", x=40)
+        ink = rasterise([stroke * np.float32(scale) for stroke in strokes], RasterStyle(6 * scale, (30,) * 4))
+        bitmap = prepare(255 - ink).bitmap
+        parts = cv2.connectedComponents(bitmap)[0] - 1
+        assert parts == cv2.connectedComponents(ink)[0] - 1 == 5
+        # Worn down to something between the official pen and the largest of training.
+        bar = bitmap[:, 24]
+        widths = np.diff(np.flatnonzero(np.diff(np.append(0, bar.astype(int)))))[::2]
+        assert len(widths) == 2
+        assert all(3 <= width <= 5 for width in widths), widths
 
     def test_light_on_dark(self) -> None:
         ink = ink_at(strokes_of(LINE), 2, 6)

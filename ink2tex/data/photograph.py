@@ -17,9 +17,10 @@ from ink2tex.errors import ImageError
 from ink2tex.image import prepare
 from ink2tex.raster import OFFICIAL, RasterStyle, place_strokes, rasterise
 
-#: Ranges of what is photographed: the size on the official one, and the pen on the official one at that size.
+#: Ranges of what is photographed: the size on the official one, and the pen on the official one at that size. Sizes
+#: are drawn by their logarithm, pens evenly: thick ones, whose loops and gaps are filled, take the most to learn.
 ZOOM = (0.5, 2.0)
-PEN = (0.6, 2.0)
+PEN = (0.6, 2.2)
 #: Pictures are not drawn larger than this many pixels.
 MOST_PIXELS = 400_000
 
@@ -78,7 +79,7 @@ def photographed(
 
     None if nothing could be found on the picture.
     """
-    zoom, pen = (float(np.exp(rng.uniform(*np.log(limits)))) for limits in (ZOOM, PEN))
+    zoom, pen = float(np.exp(rng.uniform(*np.log(ZOOM)))), float(rng.uniform(*PEN))
     height, width = place_strokes(strokes)[1]
     zoom = min(zoom, (MOST_PIXELS / (height * width)) ** 0.5)
     # Cameras make small pictures of large ones; a pen of less than a pixel could not be drawn otherwise.

@@ -19,6 +19,8 @@ _PART_HEIGHT: Final = 30.4
 _BAR: Final = 3.0
 #: Bitmaps get no larger than this, whatever the picture; the largest of the 2014 set has 0.4 million.
 _MAX_PIXELS: Final = 1_200_000
+#: Sizes are told with this much doubt: pictures whose size is right within it are not resampled.
+_SIZE_DOUBT: Final = 1.22
 #: Lines of writing that rise or fall by less than this, in degrees, are left alone.
 _LEAST_SLOPE: Final = 6.0
 _MOST_SLOPE: Final = 40.0
@@ -59,10 +61,16 @@ def chain(*maps: np.ndarray) -> np.ndarray:
     return whole[:2]
 
 
-def redraw(mask: np.ndarray, stroke_width: float) -> Drawing:
-    """The strokes of a mask (uint8) with the official pen at the official size."""
+def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
+    """The strokes of a mask (uint8) with the official pen at the official size.
+
+    If that is about the size of the picture, which is `natural` times the mask's, it is the picture's.
+    """
     largest = min(MAX_EXTENT / max(mask.shape), math.sqrt(_MAX_PIXELS / mask.size))
-    scale = min(size_of(Parts.of(mask), stroke_width), largest)
+    scale = size_of(Parts.of(mask), stroke_width)
+    if 1 / _SIZE_DOUBT < scale / natural < _SIZE_DOUBT:
+        scale = natural
+    scale = min(scale, largest)
     skeleton = prune(thin(mask), round(0.3 * stroke_width))
     pairs, dots = links(skeleton)  # (n, 2, 2), (m, 2)
     rows, columns = np.flatnonzero(skeleton.any(axis=1)), np.flatnonzero(skeleton.any(axis=0))

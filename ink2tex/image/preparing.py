@@ -3,8 +3,11 @@
 1. A picture that already is an official bitmap stays as it is.
 2. Ink is separated from paper (`ink2tex.image.paper`), at a resolution where strokes are about `PEN` px wide.
 3. Rules, specks and what belongs to the table under the page are dropped (`ink2tex.image.cleaning`).
-4. The strokes are thinned to lines (`ink2tex.image.thinning`), scaled to the official size, which is told from
-   the sizes of connected parts as `official_scale` tells it from strokes, and drawn with the official brush.
+4. Ink that turns out to be drawn as the official bitmaps are, only on another ground (dark on light, with other
+   margins, after a JPEG file), becomes that bitmap again.
+5. Otherwise the strokes are thinned to lines (`ink2tex.image.thinning`), scaled to the official size, which is
+   told from the sizes of connected parts as `official_scale` tells it from strokes, and drawn with the official
+   brush; those of thick pens are only worn down.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from ink2tex.image.cleaning import Parts, clean
+from ink2tex.image.cleaning import Parts, Writing, clean, height_of
 from ink2tex.image.drawing import chain, redraw, size_of, straighten
 from ink2tex.image.paper import NoInkError, fine_ink, is_light_on_dark, rough_ink, stroke_width_of
 from ink2tex.raster import OFFICIAL, brush
@@ -30,6 +33,16 @@ _MAX_OFFICIAL_PIXELS: Final = 4_000_000
 _LARGER_SQUARES: Final = 0.185
 #: The factors to the official size that are found in official bitmaps, with some to spare.
 _OFFICIAL_SIZES: Final = (0.5, 1.8)
+#: The same for nearly all of them: elsewhere a pen of 3 px alone does not prove that the size is the official one.
+_USUAL_SIZES: Final = (0.68, 1.25)
+#: Strokes on a picture may measure this much more or less than the official pen, and lose this part of their ink to
+#: an opening with it, and still come from that pen.
+_ABOUT_OFFICIAL: Final = 0.8
+_FRAYED: Final = 0.05
+#: Thick pens leave narrow gaps: strokes wider than `PEN` are analysed with symbols this high, if their width then
+#: stays below `_WIDEST_PEN`, and never larger than they are.
+_ANALYSED_HEIGHT: Final = 45.0
+_WIDEST_PEN: Final = 8.0
 
 
 @dataclass(frozen=True)
@@ -84,12 +97,18 @@ def prepare(picture: np.ndarray, settings: PrepareSettings = DEFAULT) -> Prepare
     pen = stroke_width_of(rough.mask) / shrunk
     x, y, right, bottom = (0, 0, width, height) if rough.rules else _box(rough.mask, shrunk, 15 * pen, picture)
     working = picture[y:bottom, x:right]
-    zoom = min(PEN / pen, math.sqrt(settings.working_pixels / (working.shape[0] * working.shape[1])))
+    if settings.keep_official and not rough.rules and abs(pen - OFFICIAL.thickness) < _ABOUT_OFFICIAL:
+        writing = clean(fine_ink(255 - working if light else working, pen))
+        if _has_official_pen(writing.mask, _FRAYED, _USUAL_SIZES):
+            return _cut_out(writing, x, y)
+    fine = min(1.0, _WIDEST_PEN / pen, _ANALYSED_HEIGHT * shrunk / height_of(Parts.of(rough.mask), pen * shrunk))
+    most = math.sqrt(settings.working_pixels / (working.shape[0] * working.shape[1]))
+    zoom = min(max(PEN / pen, fine), most)
     working = _resized(working, zoom)
     rules = rough.rules.scaled(working.shape[:2], zoom / shrunk)
     writing = clean(fine_ink(255 - working if light else working, max(pen * zoom, 1.0), rules))
     mask, turned = straighten(writing.mask, writing.parts, writing.height)
-    drawing = redraw(mask, writing.stroke_width)
+    drawing = redraw(mask, writing.stroke_width, 1 / zoom)
     there = np.array([[1 / zoom, 0.0, x], [0.0, 1 / zoom, y]])
     return Prepared(drawing.bitmap, writing.warnings, drawing.scale * zoom, chain(there, turned, drawing.back))
 
@@ -108,14 +127,29 @@ def is_official(picture: np.ndarray) -> bool:
         return False
     if not (inside[0].any() and inside[-1].any() and inside[:, 0].any() and inside[:, -1].any()):
         return False
+    return _has_official_pen(picture, 0.0, _OFFICIAL_SIZES)
+
+
+def _has_official_pen(mask: np.ndarray, frayed: float, sizes: tuple[float, float]) -> bool:
+    """Whether all of the ink but the part `frayed` is drawn with the official brush, at a size within `sizes`."""
+    ink = cv2.countNonZero(mask)
     # What a square brush has drawn, an opening with it leaves as it is; little of it holds a larger square.
-    square = brush(OFFICIAL.thickness)
-    if not np.array_equal(cv2.morphologyEx(picture, cv2.MORPH_OPEN, square), picture):
+    if cv2.countNonZero(cv2.morphologyEx(mask, cv2.MORPH_OPEN, brush(OFFICIAL.thickness))) < (1 - frayed) * ink:
         return False
-    if cv2.countNonZero(cv2.erode(picture, np.ones((4, 4), np.uint8))) > _LARGER_SQUARES * ink:
+    if cv2.countNonZero(cv2.erode(mask, np.ones((4, 4), np.uint8))) > _LARGER_SQUARES * ink:
         return False
-    low, high = _OFFICIAL_SIZES
-    return low < size_of(Parts.of(picture), OFFICIAL.thickness) < high
+    low, high = sizes
+    return low < size_of(Parts.of(mask), OFFICIAL.thickness) < high
+
+
+def _cut_out(writing: Writing, x: int, y: int) -> Prepared:
+    """The writing as it is with official margins, from the part of the picture that starts at `x`, `y`."""
+    left, top, right, bottom = OFFICIAL.margins
+    x0, y0 = (int(v) for v in writing.parts.boxes[:, :2].min(axis=0))
+    x1, y1 = (int(v) for v in writing.parts.boxes[:, 2:].max(axis=0))
+    bitmap = np.pad(writing.mask[y0:y1, x0:x1], ((top, bottom), (left, right)))
+    matrix = np.array([[1.0, 0.0, x + x0 - left], [0.0, 1.0, y + y0 - top]])
+    return Prepared(bitmap, writing.warnings, 1.0, matrix)
 
 
 def _box(mask: np.ndarray, scale: float, margin: float, picture: np.ndarray) -> tuple[int, int, int, int]:
