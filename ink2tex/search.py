@@ -24,6 +24,10 @@ State: TypeAlias = Any
 _FLOOR: Final = np.float32(-1e4)
 
 
+#: Where beams end by default, in log-probability below the best.
+SPREAD: Final = 4.0
+
+
 class Stepper(Protocol):
     """One decoder over an already encoded batch of images."""
 
@@ -64,6 +68,11 @@ class SearchOptions:
     grammar: bool = True
     #: An image is done after `patience * beam` finished hypotheses; infinity searches until nothing can improve.
     patience: float = 1.0
+    #: Hypotheses whose log-probability is this far below that of the best of their image are given up: a beam is for
+    #: what is in doubt, and most of an expression is not.
+    spread: float = SPREAD
+    #: So many answers there are for each image, however far below the best.
+    assured: int = 1
     #: Return where the decoder looked for each token.
     keep_attention: bool = False
     #: Weight of the right-to-left branch when both are ranked together.
@@ -76,6 +85,10 @@ class SearchOptions:
             raise ValueError(f"nbest is {self.nbest}; a beam of {self.beam} gives 1 to {self.beam} answers")
         if not (math.isfinite(self.alpha) and self.alpha >= 0):
             raise ValueError(f"alpha is {self.alpha}; the exponent of the length is 0 or more")
+        if not self.spread >= 0:
+            raise ValueError(f"spread is {self.spread}; a distance below the best hypothesis is 0 or more")
+        if not 1 <= self.assured <= self.beam:
+            raise ValueError(f"assured is {self.assured}; a beam of {self.beam} can promise 1 to {self.beam} answers")
         if not self.patience >= 1:
             raise ValueError(f"patience is {self.patience}; below 1 a search stops before its beam is full")
         if not 0 <= self.r2l_weight <= 1:
@@ -176,6 +189,8 @@ class _Beams:
         self.attentions: list[np.ndarray] = []
         self.finished: list[list[Hypothesis]] = [[] for _ in rows]
         self.some_finished = False
+        self.top = np.full(len(rows), -np.inf)  # (B,) the largest log-probability of a finished hypothesis
+        self.endings = np.zeros(len(rows), dtype=np.int64)  # (B,) how many are finished
 
     def run(self) -> list[list[Hypothesis]]:
         step = 0
@@ -193,6 +208,9 @@ class _Beams:
             self.attentions.append(self.stepper.attention(state))
         self._mask(logp, length)
         parent, token, total = self._best(self.total[:, None] + logp)
+        if self.options.beam > 1 and self.options.spread < math.inf:
+            hopeful = self._hopeful(self.image[parent], total)
+            parent, token, total = parent[hopeful], token[hopeful], total[hopeful]
         gain = logp[parent, token]
         ends = token == self.end
         if self.some_finished or ends.any():
@@ -261,6 +279,14 @@ class _Beams:
         real = value > -np.inf
         return parent[real], token[real], value[real]
 
+    def _hopeful(self, image: np.ndarray, total: np.ndarray) -> np.ndarray:
+        """Which continuations of `image` (M,), sorted as `_best` does, are not too far below the best: (M,) bool."""
+        first = np.searchsorted(image, image)  # (M,) the best of the image comes first
+        best = np.maximum(total[first], self.top[image])
+        promised = np.arange(len(image)) - first < self.options.assured - self.endings[image]
+        hopeful: np.ndarray = (total >= best - self.options.spread) | promised
+        return hopeful
+
     def _firsts(self) -> np.ndarray:
         """The first row of each live image."""
         if len(self.limits) == 1:
@@ -270,6 +296,8 @@ class _Beams:
     def _finish(self, row: int, end_logprob: float, total: float, length: int) -> None:
         """The hypothesis of `row` ends here, after `length` tokens: follow its chain back."""
         image = int(self.image[row])
+        self.top[image] = max(self.top[image], total)
+        self.endings[image] += 1
         tokens, logprobs, attention = [], [], []
         for t in range(length - 1, -1, -1):
             tokens.append(int(self.tokens[t][row]))

@@ -68,6 +68,7 @@ def test_a_trained_checkpoint_is_evaluated_and_its_predictions_score_the_same(
     common = [folder / "model.safetensors", *data, "--decode", "joint", "--beam", 3, "--predictions", written]
     assert run(monkeypatch, "evaluate", *common, "--json", "--structural") == 0
     evaluated = json.loads(capsys.readouterr().out)
+    assert evaluated.pop("decode") == {"mode": "joint", "beam": 3, "views": 1}
     assert len(written.read_text().splitlines()) == len(LABELS)
     assert run(monkeypatch, "score", written, folder / "captions.txt", "--json", "--structural") == 0
     scored = json.loads(capsys.readouterr().out)

@@ -239,6 +239,12 @@ def test_export_and_evaluate(tiny_checkpoint: Path, tmp_path: Path) -> None:
         report = json.loads(ink2tex("evaluate", model, *arguments, "--predictions", predictions)[0])
         reports.append((report, predictions.read_text()))
     assert reports[0] == reports[1]
+    # Without options, a folder reads as it was exported and a checkpoint as in validation.
+    for model, beam, words in ((tmp_path / "model", 2, "a beam of 2"), (tiny_checkpoint, 1, "greedy")):
+        report = json.loads(ink2tex("evaluate", model, *arguments[:4], "--json")[0])
+        assert report["decode"] == {"mode": "l2r", "beam": beam, "views": 1}
+        assert report["total"] == 6
+        assert f"Read l2r, {words}." in ink2tex("evaluate", model, *arguments[:4])[0]
     ink2tex("export", tiny_checkpoint, "-o", tmp_path / "larger", "--input-scale", 1.5)
     assert read_manifest(tmp_path / "larger").input_scale == 1.5
     scaled = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_a_beam_of_one_is_greedy(direction: Direction, seed: int, grammar: bool)
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_an_exhaustive_beam_finds_the_best_of_all(direction: Direction, alpha: float) -> None:
     limits = np.array([3, 2, 1])
-    options = SearchOptions(beam=64, nbest=3, alpha=alpha, grammar=False, patience=math.inf)
+    options = SearchOptions(beam=64, nbest=3, alpha=alpha, grammar=False, patience=math.inf, spread=math.inf)
     for seed in range(20):
         table = Table(direction, TINY, seed)
         found = search(table, TINY, limits, options)
@@ -253,8 +254,35 @@ def test_finished_images_leave_the_batch(direction: Direction, beam: int) -> Non
     found = search(table, TINY, np.array([50, 50, 50]), SearchOptions(beam=beam, patience=math.inf))
     assert [list(h[0].tokens) for h in found] == answers
     assert table.calls == 7  # as many as the longest answer needs, with its end mark
-    if beam == 1:
-        assert table.widths == [3, 3, 2, 2, 1, 1, 1]
+    assert table.widths == [3, 3, 2, 2, 1, 1, 1]  # whatever the beam: there is no doubt
+
+
+@SETTINGS
+@given(st.sampled_from(BOTH), st.integers(0, 10**6), st.integers(2, 6))
+def test_nothing_below_the_best_is_followed_without_a_spread(direction: Direction, seed: int, beam: int) -> None:
+    table, limits = Table(direction, SMALL, seed), np.array([9, 3, 5])
+    greedy = search(table, SMALL, limits, SearchOptions(beam=1))
+    found = search(table, SMALL, limits, SearchOptions(beam=beam, nbest=beam, spread=0.0))
+    assert [[h.tokens for h in some] for some in found] == [[h.tokens for h in some] for some in greedy]
+
+
+@SETTINGS
+@given(st.sampled_from(BOTH), st.integers(0, 10**6), st.integers(2, 6), st.floats(0, 20))
+def test_a_spread_leaves_what_is_close_and_what_was_promised(
+    direction: Direction, seed: int, beam: int, spread: float
+) -> None:
+    table, limits = Table(direction, SMALL, seed), np.array([9, 3, 5])
+    endless = SearchOptions(beam=beam, nbest=beam, spread=math.inf, patience=math.inf)
+    wide = search(table, SMALL, limits, endless)
+    narrow = search(table, SMALL, limits, replace(endless, spread=spread))
+    promised = search(table, SMALL, limits, replace(endless, spread=spread, assured=beam))
+    assert [len(some) for some in promised] == [len(some) for some in wide]
+    for all_of_them, some in zip(wide, narrow, strict=True):
+        best = max(h.logprob for h in some)
+        assert all(h.logprob >= best - spread - 1e-4 for h in some)
+        # What a narrow beam finds, it scores as the wide one does.
+        scores = {h.tokens: h.score for h in all_of_them}
+        assert all(h.score == pytest.approx(scores[h.tokens]) for h in some if h.tokens in scores)
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
@@ -303,6 +331,10 @@ def test_no_images() -> None:
         {"alpha": math.nan},
         {"patience": 0.5},
         {"patience": math.nan},
+        {"spread": -1.0},
+        {"spread": math.nan},
+        {"beam": 2, "assured": 3},
+        {"assured": 0},
         {"r2l_weight": 1.5},
     ],
 )

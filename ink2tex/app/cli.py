@@ -306,10 +306,13 @@ def evaluate(
     model: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors) or a model folder of 'ink2tex export'.")],
     data: DataPath,
     captions: Captions = None,
-    decode: Annotated[str, typer.Option(help="l2r, r2l or joint.")] = "l2r",
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses of the search; 1 is greedy.")] = 1,
-    alpha: Annotated[float, typer.Option(min=0, help="Exponent of the length that scores are divided by.")] = 1.0,
-    views: Views = 1,
+    decode: DecodeMode = None,
+    beam: Beam = None,
+    alpha: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(min=0, help="Exponent of the length that scores are divided by."),
+    ] = None,
+    views: Views = None,
     grammar: Grammar = True,
     input_scale: InputScale = None,
     structural: Annotated[bool, typer.Option(help="Also compare structure, not only strings.")] = False,
@@ -320,19 +323,27 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a labelled set and compare: ExpRate, WER, by length, prefixes and suffixes."""
+    """Read a labelled set and compare: ExpRate, WER, by length, prefixes and suffixes.
+
+    A model folder reads as it does for 'ink2tex recognize', a checkpoint as in validation (l2r, greedy), unless
+    options say otherwise.
+    """
     from ink2tex.data.readers import read_samples
     from ink2tex.metrics import score
     from ink2tex.search import SearchOptions
 
-    if decode not in ("l2r", "r2l", "joint"):
+    if decode not in (None, "l2r", "r2l", "joint"):
         raise Ink2TexError(f"--decode is l2r, r2l or joint, not {decode!r}")
-    options = SearchOptions(beam=beam, alpha=alpha, grammar=grammar)
     read: Mapping[str, Sequence[str]]
-    if model.is_dir() or views != 1:
+    how: dict[str, str | int]
+    if model.is_dir() or views not in (None, 1):
         from ink2tex.runtime.evaluation import Reader
 
-        reader = Reader(model, decode, options, input_scale, views)  # type: ignore[arg-type]
+        if not model.is_dir():
+            decode, beam = decode or "l2r", beam or 1
+        reader = Reader(model, decode, None, input_scale, views)  # type: ignore[arg-type]
+        reader.change(beam, alpha, grammar)
+        how = {"mode": reader.decode.mode, "beam": reader.decode.search.beam, "views": reader.decode.views}
         samples = read_samples(data, captions, align=False, limit=limit)
         with progress("reading", len(samples)) as advance:
             read = reader.read(samples, advance)
@@ -343,6 +354,9 @@ def evaluate(
         network, _ = load_checkpoint(model)
         if input_scale is not None:
             network.config = replace(network.config, input_scale=input_scale)
+        options = SearchOptions(beam=beam or 1, alpha=1.0 if alpha is None else alpha, grammar=grammar)
+        decode = decode or "l2r"
+        how = {"mode": decode, "beam": options.beam, "views": 1}
         samples = read_samples(data, captions, align=False, limit=limit)
         with progress("reading", len(samples)) as advance:
             read = read_samples_with(network, samples, decode, options, progress=advance)  # type: ignore[arg-type]
@@ -350,7 +364,7 @@ def evaluate(
         lines = (f"{uid}\t{' '.join(tokens)}\n" for uid, tokens in sorted(read.items()))
         predictions.write_text("".join(lines), encoding="utf-8")
     references = {sample.uid: sample.tokens for sample in samples}
-    _show(score(read, references, structural=structural), as_json)
+    _show(score(read, references, structural=structural), as_json, how)
 
 
 @app.command()
@@ -425,15 +439,21 @@ def _vocabulary(path: Path | None) -> Any:
         raise Ink2TexError(f"{path}: cannot be read as a vocabulary ({error})") from None
 
 
-def _show(report: Any, as_json: bool) -> None:
+def _show(report: Any, as_json: bool, how: Mapping[str, str | int] | None = None) -> None:
+    """A report, and how the answers were found if this program found them."""
     if as_json:
-        typer.echo(json.dumps(report.to_json(), indent=2))
+        typer.echo(json.dumps({"decode": how, **report.to_json()} if how else report.to_json(), indent=2))
         return
     from rich.console import Console
 
     from ink2tex.metrics import render
 
     Console().print(render(report))
+    if how:
+        search = "greedy" if how["beam"] == 1 else f"a beam of {how['beam']}"
+        typer.echo(
+            f"Read {how['mode']}, {search}" + (f", judged at {how['views']} sizes." if how["views"] != 1 else ".")
+        )
 
 
 def main() -> None:

@@ -33,6 +33,13 @@ class Reader:
         search = preferred.search if options is None else options
         self.decode = Decode(preferred.mode, replace(search, keep_attention=False), preferred.views)
 
+    def change(self, beam: int | None = None, alpha: float | None = None, grammar: bool = True) -> None:
+        """Search in another way, for the best answer only; what is None stays as the model prefers it."""
+        search = self.decode.search
+        beam, alpha = beam or search.beam, search.alpha if alpha is None else alpha
+        changed = replace(search, beam=beam, nbest=1, alpha=alpha, grammar=grammar)
+        self.decode = replace(self.decode, search=changed)
+
     def read(self, samples: Sequence[Sample], progress: Callable[[int], None] | None = None) -> dict[str, list[str]]:
         """The tokens read in each sample."""
         words = self.recognizer.backend.vocabulary

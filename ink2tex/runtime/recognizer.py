@@ -39,6 +39,8 @@ _STEP_SIZE: Final = 300_000
 
 #: The sizes at which a picture is looked at, as multiples of the usual one: answers are found at the first.
 VIEWS: Final = (1.0, 1.1, 0.9)
+#: So many answers, if not more are wanted, are judged at the other sizes.
+_DOUBTED: Final = 5
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,11 @@ class Recognizer:
                 f"this model writes {' and '.join(sorted(have))} only; decoding {mode!r} needs {missing.pop()} too"
             )
         beam = beam or max(suggested.beam or 5, nbest or 1)
+        assured = nbest or 1
         nbest = nbest or min(5, beam)
-        options = SearchOptions(beam, nbest, suggested.alpha, grammar, keep_attention=True)
-        return Decode(mode, options, views or suggested.views)
+        options = SearchOptions(beam, nbest, suggested.alpha, grammar, assured=assured, keep_attention=True)
+        # The number of views that a model suggests belongs to the mode that it suggests.
+        return Decode(mode, options, views or (suggested.views if mode == suggested.mode else 1))
 
     def recognize(self, source: Input, name: str | None = None) -> Result:
         """Read one input: a path, the bytes of a file, a Pillow image, an array, strokes or ink.
@@ -216,9 +220,15 @@ class Recognizer:
         waiting = [self._pool.submit(search, s, words, limits, wide) for s in others] if self._pool else []
         found = [search(first, words, limits, wide)]
         found += [w.result() for w in waiting] if self._pool else [search(s, words, limits, wide) for s in others]
-        shares = [share / len(views) for share in decode.shares]
-        judges = [Judge(s, share, own) for s, share, own in zip(steppers[0], shares, found, strict=True)]
-        judges += [Judge(s, share) for view in steppers[1:] for s, share in zip(view, shares, strict=True)]
+        judges = [Judge(s, share, own) for s, share, own in zip(steppers[0], decode.shares, found, strict=True)]
+        if len(views) == 1:
+            return ranked(judges, len(limits), options)
+        # Only what is good at the first size is judged at the others.
+        best = ranked(judges, len(limits), replace(options, nbest=max(options.nbest, min(_DOUBTED, options.beam))))
+        judges = [Judge(first, 1 / len(views), best)]
+        judges += [
+            Judge(s, share / len(views)) for view in steppers[1:] for s, share in zip(view, decode.shares, strict=True)
+        ]
         return ranked(judges, len(limits), options)
 
     def _result(self, ready: Ready, hypotheses: Sequence[Hypothesis], size: tuple[int, int], timing: Timing) -> Result:
@@ -305,7 +315,7 @@ def load(
 
     threads: cores to use; all of them when left out.
     decode, beam, nbest: `l2r`, `r2l` or `joint`, the hypotheses of the search, and the answers it gives; the
-        model knows what suits it.
+        model knows what suits it. Without `nbest` there are up to 5 answers, as far as there is any doubt.
     grammar: only write LaTeX that parses.
     views: at how many sizes (1 to 3) the answers are judged; more is slower and more often right.
     """
