@@ -97,10 +97,10 @@ def prepare(picture: np.ndarray, settings: PrepareSettings = DEFAULT) -> Prepare
     pen = stroke_width_of(rough.mask) / shrunk
     x, y, right, bottom = (0, 0, width, height) if rough.rules else _box(rough.mask, shrunk, 15 * pen, picture)
     working = picture[y:bottom, x:right]
-    if settings.keep_official and not rough.rules and abs(pen - OFFICIAL.thickness) < _ABOUT_OFFICIAL:
-        writing = clean(fine_ink(255 - working if light else working, pen))
-        if _has_official_pen(writing.mask, _FRAYED, _USUAL_SIZES):
-            return _cut_out(writing, x, y)
+    if settings.keep_official and not rough.rules:
+        official = _officially_drawn(255 - working if light else working, pen)
+        if official is not None:
+            return _cut_out(official, x, y)
     fine = min(1.0, _WIDEST_PEN / pen, _ANALYSED_HEIGHT * shrunk / height_of(Parts.of(rough.mask), pen * shrunk))
     most = math.sqrt(settings.working_pixels / (working.shape[0] * working.shape[1]))
     zoom = min(max(PEN / pen, fine), most)
@@ -140,6 +140,17 @@ def _has_official_pen(mask: np.ndarray, frayed: float, sizes: tuple[float, float
         return False
     low, high = sizes
     return low < size_of(Parts.of(mask), OFFICIAL.thickness) < high
+
+
+def _officially_drawn(picture: np.ndarray, pen: float) -> Writing | None:
+    """The dark writing on a picture, if its strokes of about `pen` px are those of the official bitmaps."""
+    if abs(pen - OFFICIAL.thickness) > _ABOUT_OFFICIAL or picture.shape[0] * picture.shape[1] > _MAX_OFFICIAL_PIXELS:
+        return None
+    try:
+        writing = clean(fine_ink(picture, pen))
+    except NoInkError:
+        return None
+    return writing if _has_official_pen(writing.mask, _FRAYED, _USUAL_SIZES) else None
 
 
 def _cut_out(writing: Writing, x: int, y: int) -> Prepared:
