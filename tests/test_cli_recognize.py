@@ -245,6 +245,13 @@ def test_export_and_evaluate(tiny_checkpoint: Path, tmp_path: Path) -> None:
         assert report["decode"] == {"mode": "l2r", "beam": beam, "views": 1}
         assert report["total"] == 6
         assert f"Read l2r, {words}." in ink2tex("evaluate", model, *arguments[:4])[0]
+    # The views that a model suggests belong to its own way of decoding.
+    ink2tex("export", tiny_checkpoint, "-o", tmp_path / "twice", "--decode", "joint", "--beam", 2, "--views", 2)
+    for options, views in (([], 2), (["--decode", "l2r"], 1), (["--decode", "joint"], 2), (["--views", 3], 3)):
+        report = json.loads(ink2tex("evaluate", tmp_path / "twice", *arguments[:4], "--json", *options)[0])
+        assert report["decode"]["views"] == views
+    _, err = ink2tex("export", tiny_checkpoint, "-o", tmp_path / "unclear", "--views", 2, code=2)
+    assert "say which with --decode" in err
     ink2tex("export", tiny_checkpoint, "-o", tmp_path / "larger", "--input-scale", 1.5)
     assert read_manifest(tmp_path / "larger").input_scale == 1.5
     scaled = [

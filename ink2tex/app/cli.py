@@ -194,11 +194,14 @@ def export(
     ] = None,
     captions: Captions = None,
     input_scale: InputScale = None,
+    views: Views = None,
 ) -> None:
     """Write a checkpoint as ONNX graphs that are recognised with without torch."""
+    from ink2tex.runtime.bundle import DecodeDefaults
     from ink2tex.training.export import export_command
 
-    for line in export_command(checkpoint, output, precision, decode, beam, calibrate, captions, input_scale):
+    way = DecodeDefaults(decode, beam, views=views or 1)
+    for line in export_command(checkpoint, output, precision, way, calibrate, captions, input_scale):
         typer.echo(line)
 
 

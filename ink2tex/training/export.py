@@ -181,8 +181,7 @@ def export_command(
     checkpoint: Path,
     folder: Path,
     precision: str,
-    mode: str | None = None,
-    beam: int | None = None,
+    decode: DecodeDefaults,
     calibrate_on: Path | None = None,
     captions: Path | None = None,
     input_scale: float | None = None,
@@ -191,12 +190,14 @@ def export_command(
     if precision not in get_args(Precision):
         known = ", ".join(get_args(Precision))
         raise CheckpointError(f"--precision is one of {known}, not {precision!r}")
-    if mode is not None and mode not in MODES:
-        raise CheckpointError(f"--decode is one of {', '.join(MODES)}, not {mode!r}")
+    if decode.mode is not None and decode.mode not in MODES:
+        raise CheckpointError(f"--decode is one of {', '.join(MODES)}, not {decode.mode!r}")
+    if decode.views > 1 and decode.mode is None:
+        raise CheckpointError(f"--views {decode.views} is for one way of decoding; say which with --decode")
     network, notes = load_checkpoint(checkpoint)
     if input_scale is not None:
         network.config = replace(network.config, input_scale=input_scale)
-    manifest = export(network, folder, cast(Precision, precision), notes, DecodeDefaults(mode, beam))
+    manifest = export(network, folder, cast(Precision, precision), notes, decode)
     size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST))
     yield f"wrote {folder}: {len(manifest.files)} graphs, {size / 1e6:.1f} MB"
     if calibrate_on is not None:

@@ -54,7 +54,7 @@ class Reader:
         beam = options.beam or self.settings.beam
         if beam is not None and options.nbest is not None:
             beam = max(beam, options.nbest)
-        key = Key(options.decode or self.settings.decode, beam, options.nbest, options.views)
+        key = Key(options.decode or self.settings.decode, beam, options.nbest, options.views or 1)
         self._recognizer(key, 1)
         return key
 

@@ -48,7 +48,11 @@ class Options(BaseModel):
     views: Annotated[
         int | None,
         BeforeValidator(_plain_number),
-        Field(ge=1, le=3, description="Sizes at which answers are judged; more is slower and more often right."),
+        Field(
+            ge=1,
+            le=3,
+            description="Sizes at which answers are judged (1 when left out); more is slower and more often right.",
+        ),
     ] = None
     boxes: Annotated[
         bool, BeforeValidator(_plain_flag), Field(description="Tell where on the input each token was read.")
