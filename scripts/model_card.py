@@ -43,8 +43,9 @@ class Way(NamedTuple):
         return f"{self.mode}, beam {self.beam}" + more + ("" if self.grammar else ", no grammar")
 
 
-L2R, JOINT, DEFAULT = Way("l2r", 10), Way("joint", 10), Way("joint", 5)
-WAYS = (Way("l2r", 1), L2R, Way("l2r", 10, grammar=False), Way("r2l", 10), DEFAULT, JOINT, Way("joint", 5, views=2))
+#: The last is how the bundled weights read by default, and what their confidence was fitted for.
+L2R, JOINT, DEFAULT = Way("l2r", 10), Way("joint", 10), Way("joint", 5, views=2)
+WAYS = (Way("l2r", 1), L2R, Way("l2r", 10, grammar=False), Way("r2l", 10), Way("joint", 5), JOINT, DEFAULT)
 Row = Sequence[object]
 
 
@@ -146,8 +147,8 @@ def measured(crohme: Path, model: Path, run: Path | None) -> Iterator[str]:
     edges = tuple(joint["2013 ink"][0].edges)
     yield table(("set", *edges), [(name, *(r.edge(edge) for edge in edges)) for name, (r, _, _) in joint.items()])
     line = read_manifest(model).calibration.get("joint")
-    if line is not None:  # fitted with the default beam, 5
-        yield "### Calibration (expected calibration error in points, ten bins, joint, beam 5)"
+    if line is not None:
+        yield f"### Calibration (expected calibration error in points, ten bins, {DEFAULT})"
         one = sets[1]
         _, answers, tokens = read[DEFAULT][one.name]
         said = np.array([line(answer.logprob) for answer in answers])
