@@ -100,6 +100,18 @@ def test_off_is_the_sample_itself() -> None:
         assert thickness == 3.0
 
 
+def test_pens_spread_around_the_official_one() -> None:
+    augmenter = Augmenter(SAMPLES, AugmentSettings(thickness=(1.5, 6.0)))
+    drawn = np.array([augmenter(0, np.random.default_rng(seed))[1] for seed in range(4000)])
+    assert drawn.min() >= 1.5
+    assert drawn.max() <= 6.0
+    # Halving and doubling are the ends, alike: half of the pens are thicker than the official one, and a quarter of
+    # those more than half way to the double.
+    assert np.mean(drawn > 3) == pytest.approx(0.5, abs=0.03)
+    assert np.mean(drawn > 3 * np.sqrt(2)) == pytest.approx(0.125, abs=0.02)
+    assert np.mean(drawn < 3 / np.sqrt(2)) == pytest.approx(0.125, abs=0.02)
+
+
 def test_bitmaps_and_empty_ink_pass_through() -> None:
     odd = (Sample("bitmap", ("x",), image=np.zeros((4, 4), np.uint8)), Sample("empty", ("x",), strokes=()))
     augmenter = Augmenter(odd, EVERYTHING)

@@ -315,6 +315,14 @@ class TestPreparing:
         assert len(widths) == 2
         assert all(3 <= width <= 5 for width in widths), widths
 
+    def test_thick_strokes_that_touch_do_not_make_the_writing_smaller(self) -> None:
+        bar = np.array([[90.0, 15.0], [125.0, 15.0]], np.float32)
+        tight = [bar, *strokes_of("1", x=95.0, y=-20.0), *strokes_of("4", x=95.0, y=20.0)]  # 5 px from the bar
+        strokes = [*strokes_of("72x=", x=-30.0), *tight]
+        thick, thin_pen = official(strokes, 6.0), official(strokes)
+        assert cv2.connectedComponents(thick)[0] == cv2.connectedComponents(thin_pen)[0] - 2
+        assert prepare(255 - thick).bitmap.shape[1] == pytest.approx(thin_pen.shape[1], rel=0.03)
+
     def test_light_on_dark(self) -> None:
         ink = ink_at(strokes_of(LINE), 2, 6)
         wanted = official(strokes_of(LINE))

@@ -172,6 +172,28 @@ def test_a_run_folder_of_another_network_is_refused(tmp_path: Path) -> None:
         train(quick, samples, [], tmp_path)
 
 
+def test_a_resumed_run_takes_what_the_recipe_says_now(tmp_path: Path) -> None:
+    samples = [drawn("x + 1")]
+
+    def recipe(steps: int, decay: float, dropout: float) -> Recipe:
+        before = tiny(schedule={"kind": "hold", "steps": steps}, run={"save_every": 1, "validate_every": 99})
+        network = dataclasses.replace(
+            before.network,
+            encoder=dataclasses.replace(before.network.encoder, dropout=dropout),
+            decoder=dataclasses.replace(before.network.decoder, dropout=dropout),
+        )
+        optimiser = dataclasses.replace(before.optimiser, weight_decay=decay)
+        return dataclasses.replace(before, network=network, optimiser=optimiser)
+
+    train(recipe(1, 0.01, 0.0), samples, [], tmp_path)
+    network = train(recipe(2, 0.5, 0.25), samples, [], tmp_path)
+    assert network.config.encoder.dropout == network.config.decoder.dropout == 0.25
+    decays = [
+        group["weight_decay"] for group in torch.load(tmp_path / STATE, weights_only=True)["optimiser"]["param_groups"]
+    ]
+    assert decays == [0.5, 0.0]  # matrices, vectors
+
+
 # -- one step ----------------------------------------------------------------------------------------------------------
 
 

@@ -50,7 +50,7 @@ class AugmentSettings:
     #: Spread of the trembling of the pen in pixels; how far a point may go towards the middle of its neighbours.
     noise: float = 0.0
     smooth: float = 0.0
-    #: Range of the thickness of the strokes, in pixels.
+    #: Range of the thickness of the strokes, in pixels; the official one is the most likely (`_thickness`).
     thickness: tuple[float, float] = (OFFICIAL.thickness, OFFICIAL.thickness)
     #: Probability to be drawn as some picture and prepared again, instead of by the official rasteriser.
     photograph: float = 0.0
@@ -129,7 +129,7 @@ class Augmenter:
     def __call__(self, index: int, rng: np.random.Generator) -> tuple[Sample, float]:
         """A variation of sample `index`, and the thickness of the strokes to draw it with."""
         sample, settings = self.samples[index], self.settings
-        thickness = float(rng.uniform(*settings.thickness))
+        thickness = _thickness(settings.thickness, rng)
         if settings.is_off or sample.strokes is None or not any(map(len, sample.strokes)):
             return sample, thickness
         placed = self._placed[index]
@@ -258,3 +258,15 @@ def _tremble(count: int, deviation: float, rng: np.random.Generator) -> np.ndarr
     total = np.cumsum(noise, axis=0)
     total[5:] = total[5:] - total[:-5]
     return total[4:] * np.float32(deviation / np.sqrt(5.0))
+
+
+def _thickness(bounds: tuple[float, float], rng: np.random.Generator) -> float:
+    """A pen within `bounds`: by ratio, most likely the official one, ever less likely towards either end.
+
+    So a wide range teaches thick pens without giving them half of the pictures.
+    """
+    low, high = np.log(bounds)
+    if low == high:
+        return bounds[0]
+    drawn = rng.triangular(low, np.clip(np.log(OFFICIAL.thickness), low, high), high)
+    return float(np.clip(np.exp(drawn), *bounds))

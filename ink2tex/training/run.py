@@ -35,6 +35,7 @@ from ink2tex.data.sample import Sample
 from ink2tex.errors import CheckpointError, RecipeError
 from ink2tex.metrics import Report, score
 from ink2tex.model.checkpoint import load_checkpoint, save_checkpoint
+from ink2tex.model.config import NetworkConfig
 from ink2tex.model.network import Network
 from ink2tex.training.console import Console
 from ink2tex.training.evaluation import read_samples_with
@@ -244,8 +245,12 @@ class Keeper(Callback):
             system.averager.network.load_state_dict(state["average"] or state["network"])
         if system.cells is not None and state["cells"]:
             system.cells.load_state_dict(state["cells"])
+        optimiser = trainer.optimizers[0]
+        decays = [group["weight_decay"] for group in optimiser.param_groups]
         with suppress(ValueError):  # the recipe names another optimiser now, as was announced; it begins anew
-            trainer.optimizers[0].load_state_dict(state["optimiser"])
+            optimiser.load_state_dict(state["optimiser"])
+        for group, decay in zip(optimiser.param_groups, decays, strict=True):
+            group["weight_decay"] = decay  # the recipe's of now: the state brings back the one it was saved under
         system.rate.restore(state["rate"])
         system.step = state["step"]
         self.legs.epoch, self.legs.offset = state["epoch"], state["offset"]
@@ -343,12 +348,12 @@ def train(
 
 
 def _note_recipe(folder: Path, recipe: Recipe, console: Console, process: int) -> None:
-    """Keep the recipe with the run; a resumed run may change anything but the network, and that may see more pixels."""
+    """Keep the recipe with the run; a resumed run may change anything but the network's weights and what they mean."""
     path = folder / "recipe.yaml"
     if path.is_file() and (folder / STATE).is_file():
         before = parse_recipe(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
         changes = before.changes(recipe)
-        if replace(before.network, input_scale=recipe.network.input_scale) != recipe.network:
+        if _weights(before.network) != _weights(recipe.network):
             wrong = [change for change in changes if change.startswith("network.")]
             raise RecipeError(
                 f"{folder} holds a run of another network ({'; '.join(wrong)}); "
@@ -358,6 +363,12 @@ def _note_recipe(folder: Path, recipe: Recipe, console: Console, process: int) -
             console.say(f"the recipe has changed since the last sitting: {change}")
     if process == 0:
         path.write_text(yaml.safe_dump(recipe.to_mapping(), sort_keys=False), encoding="utf-8")
+
+
+def _weights(network: NetworkConfig) -> NetworkConfig:
+    """What decides which weights there are: all but the size of the pictures and how much is dropped in training."""
+    encoder, decoder = replace(network.encoder, dropout=0.0), replace(network.decoder, dropout=0.0)
+    return replace(network, input_scale=1.0, encoder=encoder, decoder=decoder)
 
 
 def _start_from(network: Network, path: str | Path) -> None:
