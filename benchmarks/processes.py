@@ -4,8 +4,10 @@
 
 All train the recipe's network on the same expressions, one after the other in turns: `--processes 2`; one process with
 the recipe as it is, so with half as many images for each optimisation step; and one process with batches of twice the
-size, so with the same images for each step, whose loss must agree. The expressions are those of the CROHME training set
-(INK2TEX_CROHME, or beside the repository), augmented as the recipe says; without it, made-up ink of similar size.
+size, so with the same images for each step, whose loss must agree. Last, one process of one thread: how much of the
+second core each of the others makes use of, so how much there is to win. The expressions are those of the CROHME
+training set (INK2TEX_CROHME, or beside the repository), augmented as the recipe says; without it, made-up ink of
+similar size.
 """
 
 from __future__ import annotations
@@ -77,14 +79,14 @@ def worker(recipe_path: str, folder: str, cache: str, times: int) -> None:
     train(recipe, samples, [], folder)
 
 
-def measure(processes: int, times: int, arguments: argparse.Namespace) -> tuple[float, float]:
+def measure(processes: int, threads: int, times: int, arguments: argparse.Namespace) -> tuple[float, float]:
     """Images a second of the second epoch (kernels are built in the first), and its mean loss."""
     with tempfile.TemporaryDirectory() as folder:
         inner = [str(Path(__file__).resolve()), "--worker", folder, "--recipe", arguments.recipe]
         inner += ["--cache", arguments.cache, "--times", str(times)]
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         command = [sys.executable, *(launcher if processes > 1 else []), *inner]
-        environment = launch.environment((os.cpu_count() or 2) // processes)
+        environment = launch.environment(threads)
         subprocess.run(command, check=True, env=environment, stderr=subprocess.DEVNULL)
         header, *rows = (Path(folder) / "train.csv").read_text().splitlines()
         last = dict(zip(header.split(","), rows[-1].split(","), strict=True))
@@ -104,7 +106,12 @@ def main() -> None:
         worker(arguments.recipe, arguments.worker, arguments.cache, arguments.times)
         return
     expressions(Path(arguments.cache))  # parsed once
-    kinds = {"2 processes × 1 thread": (2, 1), "1 process × 2 threads": (1, 1), "  same images a step": (1, 2)}
+    kinds = {  # processes, threads of each, size of batches
+        "2 processes × 1 thread": (2, 1, 1),
+        "1 process × 2 threads": (1, 2, 1),
+        "  same images a step": (1, 2, 2),
+        "1 process × 1 thread": (1, 1, 1),
+    }
     runs: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for _ in range(arguments.rounds):
         for name, kind in kinds.items():

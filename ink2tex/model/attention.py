@@ -126,25 +126,40 @@ class CoverageAttention(nn.Module):
 
     def forward(self, memory: Memory, state: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
         """α_t (B, k, L) and c_t (B, k, D) from ĥ_t (B, k, n) and β_t (B, k, L)."""
-        b, k, _ = state.shape
-        energy = memory.keys.unsqueeze(1) + 2 * self.query(state).unsqueeze(2)  # (B, k, L, d)
-        energy = energy + self.coverage_term(memory, covered).view(b, k, *memory.keys.shape[1:])
-        scores = 2 * self.score(torch.sigmoid(energy)).squeeze(-1) + memory.bias.unsqueeze(1)  # (B, k, L)
-        attention = torch.softmax(scores, dim=-1)
+        query = 2 * self.query(state)  # (B, k, d)
+        if torch.onnx.is_in_onnx_export():
+            scores = self._scores_by_channel(memory, query, covered)
+        else:
+            energy = memory.keys.unsqueeze(1) + query.unsqueeze(2)  # (B, k, L, d)
+            energy = energy + self.coverage_term(memory, covered).view_as(energy)
+            scores = 2 * self.score(torch.sigmoid(energy)).squeeze(-1)  # (B, k, L)
+        attention = torch.softmax(scores + memory.bias.unsqueeze(1), dim=-1)
         if memory.owed is not None:
             return attention, _Context.apply(attention, memory.features, memory.owed)
         return attention, attention @ memory.features
 
     def coverage_term(self, memory: Memory, covered: Tensor) -> Tensor:
         """2 (W_s A_s + W_l A_l) without the biases (they are in the keys): (B·k, L, d)."""
-        grid = covered.reshape(-1, 1, *memory.size)
-        if torch.onnx.is_in_onnx_export():
-            spread = F.conv2d(grid, memory.filters, padding=memory.filters.shape[-1] // 2).flatten(2)
-            rows = spread.transpose(1, 2)
-        else:
-            # The convolution as one product: patches are shared by all filters, and on a CPU this beats a
-            # convolution with a single input channel, backward above all.
-            reach = memory.filters.shape[-1]
-            patches = F.unfold(grid, reach, padding=reach // 2)  # (B·k, K², L)
-            rows = patches.transpose(1, 2) @ memory.filters.flatten(1).t()  # (B·k, L, d or q)
+        # The convolution as one product: patches are shared by all filters, and on a CPU this beats a
+        # convolution with a single input channel, backward above all.
+        reach = memory.filters.shape[-1]
+        patches = F.unfold(covered.reshape(-1, 1, *memory.size), reach, padding=reach // 2)  # (B·k, K², L)
+        rows = patches.transpose(1, 2) @ memory.filters.flatten(1).t()  # (B·k, L, d or q)
         return rows if memory.mixing.numel() == 0 else rows @ memory.mixing.t()
+
+    def _scores_by_channel(self, memory: Memory, query: Tensor, covered: Tensor) -> Tensor:
+        """The scores (B, k, L) in fewer passes over the energies, for graphs that do without gradients.
+
+        The energies lie as (B·k, d, L), as convolutions leave them, so nothing is transposed; and the query is added
+        by the product behind the convolution, as the weight of one more response that is always one.
+        """
+        b, k, d = query.shape
+        grid, query = covered.reshape(b * k, 1, *memory.size), query.reshape(b * k, d, 1)
+        spread = F.conv2d(grid, memory.filters, padding=memory.filters.shape[-1] // 2).flatten(2)  # (B·k, d or q, L)
+        if memory.mixing.numel() == 0:
+            energy = spread + query
+        else:
+            weights = torch.cat((memory.mixing.expand(b * k, *memory.mixing.shape), query), dim=2)  # (B·k, d, q + 1)
+            energy = weights @ torch.cat((spread, torch.ones_like(spread[:, :1])), dim=1)
+        energy = energy.view(b, k, d, -1) + memory.keys.transpose(1, 2).unsqueeze(1)
+        return (2 * self.score.weight @ torch.sigmoid(energy)).squeeze(2)
