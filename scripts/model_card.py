@@ -167,10 +167,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=DEFAULT_MODEL)
     parser.add_argument("--card", type=Path, default=ROOT / "docs" / "model-card.md")
     arguments = parser.parse_args()
-    card = arguments.card.read_text(encoding="utf-8")
-    before, rest = card.split(BEGIN)
-    after = rest.split(END)[1]
     found = "\n\n".join(measured(arguments.crohme, arguments.model, arguments.run))
+    before, rest = arguments.card.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
     arguments.card.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{after}", encoding="utf-8")
 
 
