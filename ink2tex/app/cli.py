@@ -217,7 +217,7 @@ def train(
     ),
     start_from: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--from", help="Checkpoint whose weights a new run begins with."),
+        typer.Option("--from", help="Checkpoint or model folder whose weights a new run begins with."),
     ] = None,
     vocabulary: Annotated[
         Optional[Path],  # noqa: UP045

@@ -42,9 +42,12 @@ from ink2tex.training.evaluation import read_samples_with
 from ink2tex.training.logs import Logs
 from ink2tex.training.recipe import Recipe, parse_recipe
 from ink2tex.training.system import System
+from ink2tex.training.unfold import recovered, settle
 from ink2tex.vocabulary import Vocabulary
 
 STATE = "state.pt"
+#: Batches whose statistics the norms of an exported model begin with.
+_SETTLING = 16
 
 
 class Legs:
@@ -77,6 +80,11 @@ class Legs:
                 raise RecipeError("no sample is left to train on: 'max_pixels' or 'max_tokens' leaves all of them out")
             self._plan = (self.epoch, plan)
         return self._plan[1]
+
+    def first(self, count: int) -> Iterator[Batch]:
+        """The first batches of the epoch under way, the same in all processes; the position stays."""
+        plan = self._current()
+        return (self.maker.draw(plan, step) for step in range(min(count, len(plan))))
 
     def steps_of_epoch(self) -> int:
         """Steps of the epoch under way."""
@@ -313,13 +321,15 @@ def train(
     _note_recipe(folder, recipe, console, process)
     lightning.seed_everything(recipe.seed, verbose=False)
     network = Network(recipe.network, vocabulary).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if start_from is not None and not (folder / STATE).is_file():
-        _start_from(network, start_from)
-    system = System(network, recipe)
     maker = BatchMaker(
         samples, vocabulary, recipe.batch, recipe.augment, recipe.network.input_scale, recipe.seed, processes
     )
     legs = Legs(maker, process, recipe.run.save_every)
+    if start_from is not None and not (folder / STATE).is_file():
+        _start_from(network, Path(start_from))
+        if Path(start_from).is_dir():  # its norms were folded away
+            settle(network, legs.first(_SETTLING))
+    system = System(network, recipe)
     keeper = Keeper(folder, legs, valid, console, minutes)
     loader = torch.utils.data.DataLoader(_Leg(legs), batch_size=None)
     with warnings.catch_warnings():
@@ -371,9 +381,9 @@ def _weights(network: NetworkConfig) -> NetworkConfig:
     return replace(network, input_scale=1.0, encoder=encoder, decoder=decoder)
 
 
-def _start_from(network: Network, path: str | Path) -> None:
-    """Take over every weight of the checkpoint at `path` that has the same name and shape."""
-    other, _ = load_checkpoint(path)
+def _start_from(network: Network, path: Path) -> None:
+    """Take over every weight of the checkpoint or model folder at `path` that has the same name and shape."""
+    other = recovered(path) if path.is_dir() else load_checkpoint(path)[0]
     if other.vocabulary != network.vocabulary:
         raise CheckpointError(f"{path}: has another vocabulary than the data; train from the start instead")
     own, theirs = network.state_dict(), other.state_dict()
