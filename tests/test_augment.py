@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ink2tex.data.augment import Augmenter, AugmentSettings
+from ink2tex.data.placed import Placed
 from ink2tex.data.sample import Sample
 from ink2tex.data.spans import Row, fences, parse, rows
-from ink2tex.data.symbols import CLASSES, PAIRS
+from ink2tex.data.symbols import CLASSES, PAIRS, Metrics
 from ink2tex.errors import RecipeError
 from ink2tex.latex.grammar import grammar_for
 from ink2tex.settings import from_mapping
@@ -236,6 +238,51 @@ def test_brackets_change_in_pairs() -> None:
     written = {token for sample in SAMPLES for token in sample.tokens}
     assert seen == {opening for opening, closing in PAIRS if {opening, closing} <= written}
     assert len(seen) > 1
+
+
+def test_capitals_are_measured_against_what_stands_beside_them() -> None:
+    """N is half as large again as n, but mostly in rows of capitals alone, which are drawn no larger than others."""
+    large = {"N": 1.5, "M": 1.5}
+    written = []
+    for label in ["N = M"] * 20 + ["n + x = y", "x = n y"] * 10 + ["N + n = x", "M = n x y"]:
+        sample = drawn(label)
+        assert sample.strokes is not None
+        assert sample.token_strokes is not None
+        strokes = list(sample.strokes)
+        for token, numbers in zip(sample.tokens, sample.token_strokes, strict=True):
+            for number in numbers:
+                centre = 0.5 * (strokes[number].min(axis=0) + strokes[number].max(axis=0))
+                strokes[number] = (centre + (strokes[number] - centre) * large.get(token, 1.0)).astype(np.float32)
+        shrink = np.float32(1 / 1.5 if sample.tokens[0] in large and sample.tokens[-1] in large else 1.0)
+        placed = Placed.of(dataclasses.replace(sample, strokes=tuple(stroke * shrink for stroke in strokes)))
+        assert placed is not None
+        written.append(placed)
+    metrics = Metrics(written)
+    assert metrics.size("N") / metrics.size("n") == pytest.approx(1.5, rel=0.05)
+    assert metrics.size("x") / metrics.size("n") == pytest.approx(1.0, rel=0.05)
+
+
+def test_numbers_get_decimals() -> None:
+    augmenter = Augmenter([*SAMPLES, drawn("1 . 5")], AugmentSettings(wrap=1.0))
+    found = [augmenter(4, np.random.default_rng(seed))[0] for seed in range(300)]  # x + 1 2 = y
+    texts = [" ".join(sample.tokens) for sample in found]
+    decimals = [sample for sample, text in zip(found, texts, strict=True) if "1 2 . " in text]
+    assert len(decimals) > 10
+    assert not any("1 . 2" in text for text in texts)  # not within the number
+    for sample in decimals:
+        assert sample.token_strokes is not None
+        assert sample.strokes is not None
+        point = sample.token_strokes[sample.tokens.index(".")]
+        before = sample.token_strokes[sample.tokens.index(".") - 1]
+        assert sample.strokes[point[0]][:, 0].min() > sample.strokes[before[0]][:, 0].max()
+
+
+def test_letters_that_differ_by_their_size_are_exchanged_for_each_other() -> None:
+    samples = [drawn(label) for label in ("c + 1", "C + 1", "a b", "x y z", "n m k", "t u v w")]
+    augmenter = Augmenter(samples, AugmentSettings(substitute=1.0, substitute_symbol=1.0))
+    heads = Counter(augmenter(0, np.random.default_rng(seed))[0].tokens[0] for seed in range(300))
+    assert heads["c"] == 0
+    assert heads["C"] > 3 * max(count for token, count in heads.items() if token != "C")
 
 
 def test_symbols_outside_the_vocabulary_are_never_brought_in() -> None:

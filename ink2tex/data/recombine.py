@@ -79,6 +79,7 @@ class Recombiner:
         def known(*tokens: str) -> bool:
             return vocabulary is None or all(token in vocabulary for token in ("{", "}", *tokens))
 
+        self._digits = [token for token in "0123456789" if token in bank]
         self._joints = [token for token in ("+", "-", "=", ",") if token in bank]
         #: Each as often as it stands here; training data has fewer indices and more roots than others.
         self._forms = [
@@ -89,6 +90,7 @@ class Recombiner:
                 (self._parentheses, 2, bool(bank.pairs)),
                 (self._power, 2, Role.SUP in self._scripts and known("^")),
                 (self._index, 4, Role.SUB in self._scripts and known("_")),
+                (self._decimal, 3, self._digits != [] and "." in bank),
             )
             if possible
             for _ in range(times)
@@ -152,7 +154,7 @@ class Recombiner:
             form = self._forms[int(rng.integers(len(self._forms)))]
             # Scripts mostly belong to letters.
             letter = form in (self._power, self._index) and rng.random() < 0.8
-            path = (_pick_letter if letter else _pick)(placed, rng)
+            path = (_pick_letter if letter else _pick_number if form == self._decimal else _pick)(placed, rng)
             row, first, last = path[0]
             start, stop = row.items[first].start, row.items[last].stop
             room = self._limits.tokens - len(placed.tokens) - 8
@@ -257,6 +259,16 @@ class Recombiner:
             script = script.moved(1.0, 0.0, end[3] - overlap - box[1])
         return _assemble(base, "^" if role is Role.SUP else "_", "{", script, "}")
 
+    def _decimal(self, inner: Placed, size: float, axis: float, room: int, rng: np.random.Generator) -> Placed | None:
+        """A number and some decimals."""
+        if not all(token.isdigit() for token in inner.tokens):
+            return None
+        decimals = [
+            self._digits[int(rng.integers(len(self._digits)))] for _ in range(min(room, int(rng.integers(1, 4))))
+        ]
+        parts = [inner, *(self._symbol(token, size, axis, rng) for token in (".", *decimals))]
+        return _beside(parts, size * rng.uniform(1.0, 6.0, len(parts) - 1))
+
     # Parts.
 
     def _piece(self, role: Role, room: int, rng: np.random.Generator) -> Placed | None:
@@ -351,6 +363,23 @@ def _pick_letter(placed: Placed, rng: np.random.Generator) -> tuple[Step, ...]:
         for k, item in enumerate(row.items)
         if not item.parts and placed.tokens[item.head] in NAMES
     ]
+    return found[int(rng.integers(len(found)))] if found else _pick(placed, rng)
+
+
+def _pick_number(placed: Placed, rng: np.random.Generator) -> tuple[Step, ...]:
+    """Any whole number, or if there is none, anything."""
+    found = []
+    for row, path in rows(placed.tree):
+        heads = [placed.tokens[item.head] for item in row.items]
+        for first in range(len(heads)):
+            last = first
+            while last + 1 < len(heads) and heads[last + 1].isdigit() and not row.items[last].parts:
+                last += 1
+            whole = (
+                heads[first].isdigit() and not row.items[last].parts and not _splits_number(placed.tokens, row, first)
+            )
+            if whole and "." not in (heads[first - 1 : first] + heads[last + 1 : last + 2]):
+                found.append(((row, first, last), *path))
     return found[int(rng.integers(len(found)))] if found else _pick(placed, rng)
 
 

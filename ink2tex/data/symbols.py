@@ -30,6 +30,9 @@ CLASSES: Final[tuple[tuple[str, ...], ...]] = (
 )
 #: Hardly told from 0 and 1 without their context, so they are never put into another one.
 _UNCLEAR: Final = frozenset({"o", "l"})
+#: Capitals that are told from their small letters by their size alone, or nearly so: training needs to see both.
+_TWINS: Final = dict(zip("cmpsvxyCMPSVXY", "CMPSVXYcmpsvxy", strict=True))
+_TWIN_SHARE: Final = 0.3
 #: Pairs that may be written for each other, each with its share. Expressions for training are mostly round ones.
 PAIRS: Final = {("(", ")"): 3.0, ("[", "]"): 2.0, ("|", "|"): 3.0, ("\\{", "\\}"): 1.0}
 _OPENING: Final = frozenset((*OPERATORS, *RELATIONS, "\\rightarrow", "(", "[", "\\{", ","))
@@ -59,11 +62,11 @@ def middle(values: Iterable[float]) -> float:
 class Metrics:
     """How large a symbol usually is, and how far above or below the axis of its line its centre is.
 
-    Both are measured on the outermost rows of all expressions, in alternation: from the usual sizes and offsets
-    follow size and axis of each row, from these again the usual sizes and offsets.
+    Both are measured on the outermost rows of all expressions, in comparison with the other symbols of a row: whoever
+    writes large writes all of it large, and a row of capitals alone says nothing about capitals.
     """
 
-    def __init__(self, expressions: Iterable[Placed], rounds: int = 4) -> None:
+    def __init__(self, expressions: Iterable[Placed]) -> None:
         names: dict[str, int] = {}
         token, row, size, centre = [], [], [], []
         for n, placed in enumerate(expressions):
@@ -80,14 +83,12 @@ class Metrics:
         if not names:
             return
         steady = np.array([name not in _ELASTIC for name in names])[tokens]
-        usual = _medians(tokens, sizes, len(names))
-        offset = np.zeros(len(names))
         count = int(rows_[-1]) + 1
-        for _ in range(rounds):
-            scale = _medians(rows_[steady], (sizes / usual[tokens])[steady], count)
-            usual = _medians(tokens, sizes / scale[rows_], len(names))
-            axis = _medians(rows_, centres - scale[rows_] * offset[tokens], count)
-            offset = _medians(tokens, (centres - axis[rows_]) / scale[rows_], len(names))
+        larger = np.exp(_own_part(tokens[steady], rows_[steady], np.log(np.maximum(sizes[steady], 1.0)), len(names)))
+        scale = _medians(rows_[steady], sizes[steady] / larger[tokens[steady]], count)
+        scale /= np.median(scale)
+        usual = _medians(tokens, sizes / scale[rows_], len(names))
+        offset = _own_part(tokens, rows_, centres / scale[rows_], len(names))
         self._size = {name: float(usual[i]) for name, i in names.items()}
         self._offset = {name: float(offset[i]) for name, i in names.items()}
 
@@ -126,6 +127,29 @@ def _medians(groups: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
     some = sizes > 0
     result[some] = values[order[(first + sizes // 2)[some]]]
     return result
+
+
+def _own_part(kinds: np.ndarray, groups: np.ndarray, values: np.ndarray, count: int, rounds: int = 6) -> np.ndarray:
+    """Values as the sum of a part of their kind and one of their group: the former, (count,), its median 0.
+
+    Least squares with the level of each group eliminated; values far off count less with every round.
+    """
+    weights = np.ones(len(values))
+    found: np.ndarray = np.zeros(count)
+    groups = np.unique(groups, return_inverse=True)[1]
+    for _ in range(rounds):
+        total = np.bincount(groups, weights)  # (G,)
+        share = np.zeros((len(total), count))
+        np.add.at(share, (groups, kinds), weights)
+        level = np.bincount(groups, weights * values) / total
+        matrix = np.diag(share.sum(0)) - share.T @ (share / total[:, None])
+        right = np.bincount(kinds, weights * values, count) - share.T @ level
+        found = np.linalg.lstsq(matrix, right, rcond=1e-9)[0]
+        rest = values - found[kinds]
+        rest -= (np.bincount(groups, weights * rest) / total)[groups]
+        weights = 1.0 / np.maximum(1.0, np.abs(rest) / (1.5 * np.median(np.abs(rest)) + 1e-9))
+    found -= np.median(found[kinds])
+    return found
 
 
 def _typical(glyphs: list[Glyph], unusual: float = 0.02) -> list[Glyph]:
@@ -180,9 +204,11 @@ class SymbolBank:
         return glyphs[int(rng.integers(len(glyphs)))]
 
     def other(self, token: str, rng: np.random.Generator) -> str | None:
-        """Another symbol of the class of `token`, the rarer ones more often than they occur."""
+        """Another symbol of the class of `token`, the rarer ones and its own twin more often than they occur."""
         if token not in self._others:
             return None
+        if _TWINS.get(token) in self._glyphs and rng.random() < _TWIN_SHARE:
+            return _TWINS[token]
         others, cumulative = self._others[token]
         return others[_drawn(cumulative, rng)]
 
@@ -265,7 +291,7 @@ class SymbolBank:
 
     def box_at(self, token: str, glyph: Glyph, size: float, left: float, axis: float, rng: np.random.Generator) -> Box:
         """The box of `token` beginning at `left` in a row of the given size and axis."""
-        scale = size * self.metrics.size(token) / glyph.size * np.exp(0.08 * np.clip(rng.normal(), -2.0, 2.0))
+        scale = size * self.metrics.size(token) / glyph.size * np.exp(0.12 * np.clip(rng.normal(), -2.0, 2.0))
         width, height = glyph.width * scale, glyph.height * scale
         top = axis + size * self.metrics.offset(token) - 0.5 * height
         return np.array([left, top, left + width, top + height])
