@@ -262,13 +262,14 @@ def test_capitals_are_measured_against_what_stands_beside_them() -> None:
     assert metrics.size("x") / metrics.size("n") == pytest.approx(1.0, rel=0.05)
 
 
-def test_numbers_get_decimals() -> None:
+def test_numbers_get_decimals_and_letters_factors() -> None:
     augmenter = Augmenter([*SAMPLES, drawn("1 . 5")], AugmentSettings(wrap=1.0))
     found = [augmenter(4, np.random.default_rng(seed))[0] for seed in range(300)]  # x + 1 2 = y
     texts = [" ".join(sample.tokens) for sample in found]
     decimals = [sample for sample, text in zip(found, texts, strict=True) if "1 2 . " in text]
     assert len(decimals) > 10
     assert not any("1 . 2" in text for text in texts)  # not within the number
+    assert any("x . " in text for text in texts)
     for sample in decimals:
         assert sample.token_strokes is not None
         assert sample.strokes is not None

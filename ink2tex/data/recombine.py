@@ -80,6 +80,7 @@ class Recombiner:
             return vocabulary is None or all(token in vocabulary for token in ("{", "}", *tokens))
 
         self._digits = [token for token in "0123456789" if token in bank]
+        self._letters = sorted(token for token in NAMES if token in bank)
         self._joints = [token for token in ("+", "-", "=", ",") if token in bank]
         #: Each as often as it stands here; training data has fewer indices and more roots than others.
         self._forms = [
@@ -90,7 +91,7 @@ class Recombiner:
                 (self._parentheses, 2, bool(bank.pairs)),
                 (self._power, 2, Role.SUP in self._scripts and known("^")),
                 (self._index, 4, Role.SUB in self._scripts and known("_")),
-                (self._decimal, 3, self._digits != [] and "." in bank),
+                (self._dotted, 4, bool(self._digits and self._letters) and "." in bank),
             )
             if possible
             for _ in range(times)
@@ -152,9 +153,12 @@ class Recombiner:
             return None
         for _ in range(_TRIES):
             form = self._forms[int(rng.integers(len(self._forms)))]
-            # Scripts mostly belong to letters.
+            # Scripts mostly belong to letters, and points to numbers or letters.
             letter = form in (self._power, self._index) and rng.random() < 0.8
-            path = (_pick_letter if letter else _pick_number if form == self._decimal else _pick)(placed, rng)
+            pick = _pick_letter if letter else _pick
+            if form == self._dotted:
+                pick = _pick_number if rng.random() < 0.5 else _pick_letter
+            path = pick(placed, rng)
             row, first, last = path[0]
             start, stop = row.items[first].start, row.items[last].stop
             room = self._limits.tokens - len(placed.tokens) - 8
@@ -259,14 +263,15 @@ class Recombiner:
             script = script.moved(1.0, 0.0, end[3] - overlap - box[1])
         return _assemble(base, "^" if role is Role.SUP else "_", "{", script, "}")
 
-    def _decimal(self, inner: Placed, size: float, axis: float, room: int, rng: np.random.Generator) -> Placed | None:
-        """A number and some decimals."""
-        if not all(token.isdigit() for token in inner.tokens):
-            return None
-        decimals = [
-            self._digits[int(rng.integers(len(self._digits)))] for _ in range(min(room, int(rng.integers(1, 4))))
-        ]
-        parts = [inner, *(self._symbol(token, size, axis, rng) for token in (".", *decimals))]
+    def _dotted(self, inner: Placed, size: float, axis: float, room: int, rng: np.random.Generator) -> Placed | None:
+        """A number and some decimals, or a product whose dot stands on the line, which is no `\\cdot`."""
+        if all(token.isdigit() for token in inner.tokens):
+            new = [
+                self._digits[int(rng.integers(len(self._digits)))] for _ in range(min(room, int(rng.integers(1, 4))))
+            ]
+        else:
+            new = [self._letters[int(rng.integers(len(self._letters)))]]
+        parts = [inner, *(self._symbol(token, size, axis, rng) for token in (".", *new))]
         return _beside(parts, size * rng.uniform(1.0, 6.0, len(parts) - 1))
 
     # Parts.
