@@ -35,6 +35,8 @@ _TWINS: Final = dict(zip("cmpsvxyCMPSVXY", "CMPSVXYcmpsvxy", strict=True))
 _TWIN_SHARE: Final = 0.3
 #: Pairs that may be written for each other, each with its share. Expressions for training are mostly round ones.
 PAIRS: Final = {("(", ")"): 3.0, ("[", "]"): 2.0, ("|", "|"): 3.0, ("\\{", "\\}"): 1.0}
+#: Groups whose table fits into memory at once, however large the set.
+_BLOCK: Final = 8192
 _OPENING: Final = frozenset((*OPERATORS, *RELATIONS, "\\rightarrow", "(", "[", "\\{", ","))
 
 
@@ -130,20 +132,24 @@ def _medians(groups: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
 
 
 def _own_part(kinds: np.ndarray, groups: np.ndarray, values: np.ndarray, count: int, rounds: int = 6) -> np.ndarray:
-    """Values as the sum of a part of their kind and one of their group: the former, (count,), its median 0.
+    """Values as the sum of a part of their kind and one of their group (ascending): the former, (count,), its median 0.
 
     Least squares with the level of each group eliminated; values far off count less with every round.
     """
+    groups = np.unique(groups, return_inverse=True)[1]
     weights = np.ones(len(values))
     found: np.ndarray = np.zeros(count)
-    groups = np.unique(groups, return_inverse=True)[1]
     for _ in range(rounds):
         total = np.bincount(groups, weights)  # (G,)
-        share = np.zeros((len(total), count))
-        np.add.at(share, (groups, kinds), weights)
         level = np.bincount(groups, weights * values) / total
-        matrix = np.diag(share.sum(0)) - share.T @ (share / total[:, None])
-        right = np.bincount(kinds, weights * values, count) - share.T @ level
+        matrix = np.diag(np.bincount(kinds, weights, count))
+        right = np.bincount(kinds, weights * values, count)
+        for first in range(0, len(total), _BLOCK):
+            part = slice(*np.searchsorted(groups, (first, first + _BLOCK)))
+            share = np.zeros((min(_BLOCK, len(total) - first), count))
+            np.add.at(share, (groups[part] - first, kinds[part]), weights[part])
+            matrix -= share.T @ (share / total[first : first + _BLOCK, None])
+            right -= share.T @ level[first : first + _BLOCK]
         found = np.linalg.lstsq(matrix, right, rcond=1e-9)[0]
         rest = values - found[kinds]
         rest -= (np.bincount(groups, weights * rest) / total)[groups]
