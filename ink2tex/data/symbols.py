@@ -136,14 +136,16 @@ def _own_part(kinds: np.ndarray, groups: np.ndarray, values: np.ndarray, count: 
 
     Least squares with the level of each group eliminated; values far off count less with every round.
     """
+    found: np.ndarray = np.zeros(count)
+    if not len(values):
+        return found
     groups = np.unique(groups, return_inverse=True)[1]
     weights = np.ones(len(values))
-    found: np.ndarray = np.zeros(count)
     for _ in range(rounds):
         total = np.bincount(groups, weights)  # (G,)
         level = np.bincount(groups, weights * values) / total
-        matrix = np.diag(np.bincount(kinds, weights, count))
-        right = np.bincount(kinds, weights * values, count)
+        matrix: np.ndarray = np.diag(np.bincount(kinds, weights, count))
+        right: np.ndarray = np.bincount(kinds, weights * values, count)
         for first in range(0, len(total), _BLOCK):
             part = slice(*np.searchsorted(groups, (first, first + _BLOCK)))
             share = np.zeros((min(_BLOCK, len(total) - first), count))
