@@ -382,12 +382,26 @@ def _weights(network: NetworkConfig) -> NetworkConfig:
 
 
 def _start_from(network: Network, path: Path) -> None:
-    """Take over every weight of the checkpoint or model folder at `path` that has the same name and shape."""
+    """Take over every weight of the checkpoint or model folder at `path` that has the same name and shape.
+
+    Where only the inputs are more than they were (behind a dense block that has got more layers), the new ones begin
+    with zero, so that the larger network begins by computing what the smaller one computed.
+    """
     other = recovered(path) if path.is_dir() else load_checkpoint(path)[0]
     if other.vocabulary != network.vocabulary:
         raise CheckpointError(f"{path}: has another vocabulary than the data; train from the start instead")
-    own, theirs = network.state_dict(), other.state_dict()
-    fitting = {name: value for name, value in theirs.items() if name in own and own[name].shape == value.shape}
+    own = network.state_dict()
+    fitting = {}
+    for name, value in other.state_dict().items():
+        wanted = own[name].shape if name in own else torch.Size()
+        if (
+            value.dim() > 1
+            and wanted[:1] + wanted[2:] == value.shape[:1] + value.shape[2:]
+            and wanted[1] > value.shape[1]
+        ):
+            value = torch.cat((value, value.new_zeros(wanted[0], wanted[1] - value.shape[1], *wanted[2:])), 1)
+        if value.shape == wanted:
+            fitting[name] = value
     if not fitting:
         raise CheckpointError(f"{path}: not a single weight fits the network of the recipe")
     network.load_state_dict(fitting, strict=False)
