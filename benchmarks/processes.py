@@ -116,6 +116,7 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for name, kind in kinds.items():
             runs[name].append(measure(*kind, arguments))
+            print(f"{name:24} {runs[name][-1][0]:6.2f} images/s", file=sys.stderr, flush=True)
     speeds = {name: statistics.median(speed for speed, _ in values) for name, values in runs.items()}
     first, *others = kinds
     for name, values in runs.items():

@@ -32,7 +32,7 @@ CLASSES: Final[tuple[tuple[str, ...], ...]] = (
 _UNCLEAR: Final = frozenset({"o", "l"})
 #: Capitals that are told from their small letters by their size alone, or nearly so: training needs to see both.
 _TWINS: Final = dict(zip("cmpsvxyCMPSVXY", "CMPSVXYcmpsvxy", strict=True))
-_TWIN_SHARE: Final = 0.3
+_TWIN_SHARE: Final = 0.15
 #: Pairs that may be written for each other, each with its share. Expressions for training are mostly round ones.
 PAIRS: Final = {("(", ")"): 3.0, ("[", "]"): 2.0, ("|", "|"): 3.0, ("\\{", "\\}"): 1.0}
 #: Groups whose table fits into memory at once, however large the set.
