@@ -390,16 +390,13 @@ def _start_from(network: Network, path: Path) -> None:
     other = recovered(path) if path.is_dir() else load_checkpoint(path)[0]
     if other.vocabulary != network.vocabulary:
         raise CheckpointError(f"{path}: has another vocabulary than the data; train from the start instead")
-    own = network.state_dict()
+    own, theirs = network.state_dict(), other.state_dict()
     fitting = {}
-    for name, value in other.state_dict().items():
-        wanted = own[name].shape if name in own else torch.Size()
-        if (
-            value.dim() > 1
-            and wanted[:1] + wanted[2:] == value.shape[:1] + value.shape[2:]
-            and wanted[1] > value.shape[1]
-        ):
-            value = torch.cat((value, value.new_zeros(wanted[0], wanted[1] - value.shape[1], *wanted[2:])), 1)
+    for name in own.keys() & theirs.keys():
+        value, wanted = theirs[name], own[name].shape
+        more = wanted[1] - value.shape[1] if value.dim() == len(wanted) > 1 else 0
+        if more > 0 and wanted[0] == value.shape[0] and wanted[2:] == value.shape[2:]:
+            value = torch.cat((value, value.new_zeros(wanted[0], more, *wanted[2:])), 1)
         if value.shape == wanted:
             fitting[name] = value
     if not fitting:
