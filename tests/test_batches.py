@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -58,6 +60,37 @@ def test_plans_and_drawings_depend_on_seed_and_epoch_alone() -> None:
         np.testing.assert_array_equal(a.cells, b.cells)
     assert uids(first.plan(8)) != uids(one)
     assert uids(maker(6).plan(7)) != uids(one)
+
+
+@pytest.mark.parametrize("small_first", [(), (0.6,)])
+def test_processes_that_share_the_planning_plan_what_each_would_alone(small_first: tuple[float, ...]) -> None:
+    augment = AugmentSettings(scale=(0.8, 1.2), swap=0.5, photograph=0.3)
+    processes = 3
+    settings = BatchSettings(size=2, max_tokens=8, small_first=small_first)
+    makers = [BatchMaker(SAMPLES, WORDS, settings, augment, 0.8, 5, processes) for _ in range(processes)]
+    given: dict[int, list] = {}
+    everybody = Barrier(processes, timeout=60)
+
+    def planned(process: int) -> Plan:
+        def exchange(mine: list) -> list[list]:
+            given[process] = mine
+            everybody.wait()
+            return [given[other] for other in range(processes)]
+
+        return makers[process].plan(0, process, exchange)
+
+    with ThreadPoolExecutor(processes) as pool:
+        together = list(pool.map(planned, range(processes)))
+    assert sum(map(len, given.values())) <= len(SAMPLES)  # nothing was done twice
+    alone = makers[0].plan(0)
+    assert uids(alone)
+    for plan in together:
+        assert uids(plan) == uids(alone)
+        for step in range(len(alone)):
+            for process in range(processes):
+                ours, theirs = makers[0].draw(plan, step, process), makers[0].draw(alone, step, process)
+                np.testing.assert_array_equal(ours.images, theirs.images)
+                np.testing.assert_array_equal(ours.tokens, theirs.tokens)
 
 
 def test_a_batch_holds_the_drawings_their_labels_and_where_each_token_is() -> None:

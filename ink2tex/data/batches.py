@@ -8,7 +8,7 @@ depends on what was drawn before: an epoch and a position in it are all that a r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -76,6 +76,10 @@ class _Planned:
     bitmap: np.ndarray | None = None
 
 
+#: Gives a process's part of the planned samples to the others, and returns everybody's, by process.
+Exchange = Callable[[list[_Planned | None]], Sequence[list[_Planned | None]]]
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The steps of an epoch: for each step, the samples of each process."""
@@ -110,20 +114,31 @@ class BatchMaker:
         areas = [self._planned(sample, RasterStyle()) for sample in samples] if settings.small_first else []
         self._by_area = np.argsort([p.height * p.width for p in areas], kind="stable")
 
-    def plan(self, epoch: int) -> Plan:
-        """Every step of an epoch. The same arguments always give the same plan."""
+    def plan(self, epoch: int, process: int = 0, exchange: Exchange | None = None) -> Plan:
+        """Every step of an epoch. The same epoch always has the same plan.
+
+        Processes that plan at the same time may share the work: each augments its part of the samples, and
+        `exchange` tells it of the others'.
+        """
         rng = np.random.default_rng((self.seed, epoch))
         indices: np.ndarray = np.arange(len(self.samples))
         if epoch < len(self.settings.small_first):
             indices = np.sort(self._by_area[: max(1, round(self.settings.small_first[epoch] * len(indices)))])
-        planned = []
-        for index in indices:
-            own = np.random.default_rng((self.seed, epoch, int(index)))
-            sample, thickness = self._augmenter(int(index), own)
-            item = self._photographed(sample, own) or self._planned(sample, RasterStyle(thickness=thickness))
-            if self._fits(item):
-                planned.append(item)
-        return self._gather(planned, rng)
+        if exchange is None:
+            items = [self._augmented(epoch, int(index)) for index in indices]
+        else:
+            items = [None] * len(indices)
+            mine = [self._augmented(epoch, int(index)) for index in indices[process :: self.processes]]
+            for other, part in enumerate(exchange(mine)):
+                items[other :: self.processes] = part
+        return self._gather([item for item in items if item is not None], rng)
+
+    def _augmented(self, epoch: int, index: int) -> _Planned | None:
+        """A sample as this epoch shows it, if it is to be trained on."""
+        rng = np.random.default_rng((self.seed, epoch, index))
+        sample, thickness = self._augmenter(index, rng)
+        item = self._photographed(sample, rng) or self._planned(sample, RasterStyle(thickness=thickness))
+        return item if self._fits(item) else None
 
     def draw(self, plan: Plan, step: int, process: int = 0) -> Batch:
         """Rasterise the samples of one step of one process."""

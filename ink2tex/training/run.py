@@ -75,7 +75,8 @@ class Legs:
 
     def _current(self) -> Plan:
         if self._plan is None or self._plan[0] != self.epoch:
-            plan = self.maker.plan(self.epoch)
+            shared = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+            plan = self.maker.plan(self.epoch, self.process, _exchanged if shared else None)
             if not len(plan):
                 raise RecipeError("no sample is left to train on: 'max_pixels' or 'max_tokens' leaves all of them out")
             self._plan = (self.epoch, plan)
@@ -86,9 +87,17 @@ class Legs:
         plan = self._current()
         return (self.maker.draw(plan, step) for step in range(min(count, len(plan))))
 
-    def steps_of_epoch(self) -> int:
-        """Steps of the epoch under way."""
-        return len(self._current())
+    @property
+    def epochs(self) -> float:
+        """The position. Nothing is planned for it: processes plan together, but ask for this one by one."""
+        return self.epoch + (self.offset / len(self._current()) if self.offset else 0.0)
+
+
+def _exchanged(mine: list[Any]) -> list[list[Any]]:
+    """Everybody's part, by process; all processes call this at the same time."""
+    parts = [mine] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(parts, mine)
+    return parts
 
 
 class Keeper(Callback):
@@ -139,7 +148,7 @@ class Keeper(Callback):
         speed = (self.images - self._mark[1]) / max(elapsed, 1e-6)
         self._parts.append(system.parts)
         if trainer.is_global_zero:
-            self.console.step(system.step, self._epochs(), system.parts, system.rate.at(system.step), speed)
+            self.console.step(system.step, self.legs.epochs, system.parts, system.rate.at(system.step), speed)
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         system = _system(pl_module)
@@ -147,7 +156,7 @@ class Keeper(Callback):
         speed = (self.images - self._mark[1]) / max(now - self._mark[0], 1e-6)
         if self.logs is not None:
             means = {name: fmean(parts[name] for parts in self._parts) for name in system.parts}
-            values = {"epoch": round(self._epochs(), 3), **means, "rate": system.rate.at(system.step)}
+            values = {"epoch": round(self.legs.epochs, 3), **means, "rate": system.rate.at(system.step)}
             self.logs.add("train", system.step, {**values, "images_per_second": round(speed, 2)})
         self._parts.clear()
         # The clock of process 0 decides, or processes could disagree on what comes next.
@@ -160,9 +169,6 @@ class Keeper(Callback):
         self._save(trainer, system)
         self._mark = (time.monotonic(), self.images)
         trainer.should_stop = trainer.should_stop or ended
-
-    def _epochs(self) -> float:
-        return self.legs.epoch + self.legs.offset / max(1, self.legs.steps_of_epoch())
 
     def _out_of_time(self) -> bool:
         return self.minutes is not None and time.monotonic() - self._began > 60 * self.minutes
@@ -182,7 +188,7 @@ class Keeper(Callback):
         if not trainer.is_global_zero:
             return
         values = {
-            "epoch": round(self._epochs(), 3),
+            "epoch": round(self.legs.epochs, 3),
             "hours": round(self._hours(), 4),
             "images": self.images,
             "wer": report.wer,
