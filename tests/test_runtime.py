@@ -6,7 +6,10 @@ import io
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +22,9 @@ from ink2tex.image import Prepared, scale_bitmap
 from ink2tex.ink import Ink, write_inkml
 from ink2tex.latex import tokenise
 from ink2tex.latex.grammar import grammar_for
+from ink2tex.runtime import recognizer
 from ink2tex.runtime.calibration import Calibration, calibration_error, fit, fit_with_error
-from ink2tex.runtime.onnx_backend import _Layout
+from ink2tex.runtime.onnx_backend import OnnxEncoded, _Layout
 from ink2tex.runtime.recognizer import VIEWS, Decode, Mode, Recognizer, load
 from ink2tex.runtime.result import Result, token_boxes
 from ink2tex.search import rescore
@@ -46,6 +50,51 @@ def test_together_is_as_alone(reader: Recognizer) -> None:
     assert len({result.tokens for result in alone}) > 10  # the pictures do matter
     for one, many in zip(alone, reader.recognize_many(BITMAPS), strict=True):
         same(one, many)
+
+
+@pytest.mark.parametrize("decode", ["l2r", "joint"])
+def test_batches_are_read_side_by_side(tiny_model: Path, monkeypatch: pytest.MonkeyPatch, decode: Mode) -> None:
+    monkeypatch.setattr(recognizer, "_STEP_SIZE", 1)  # every picture is a batch
+    reader = load(tiny_model, threads=2, decode=decode, beam=3, views=2)
+    alone = [reader.recognize(bitmap) for bitmap in BITMAPS]
+    calls, meeting, cores = count(), Barrier(2, timeout=60), set()
+    search, stepper = recognizer.search, OnnxEncoded.stepper
+
+    def searching(*args: Any) -> Any:
+        if next(calls) < 2:  # the first two wait for each other
+            meeting.wait()
+        return search(*args)
+
+    def stepping(self: OnnxEncoded, direction: Direction, threads: int = 1) -> Any:
+        cores.add(threads)
+        return stepper(self, direction, threads)
+
+    monkeypatch.setattr(recognizer, "search", searching)
+    monkeypatch.setattr(OnnxEncoded, "stepper", stepping)
+    for one, many in zip(alone, reader.recognize_many(BITMAPS), strict=True):
+        same(one, many)
+    assert cores == {1}
+
+
+def test_whoever_loses_interest_in_many_leaves_nothing_behind(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recognizer, "_STEP_SIZE", 1)
+    reader = load(tiny_model, threads=2, beam=3)
+    calls, gone, search = count(), Event(), recognizer.search
+
+    def searching(*args: Any) -> Any:
+        if next(calls) >= 6:
+            assert gone.wait(60)
+        return search(*args)
+
+    monkeypatch.setattr(recognizer, "search", searching)
+    answers = reader.read_all(BITMAPS)
+    next(answers)
+    answers.close()
+    gone.set()
+    assert reader.recognize(BITMAPS[0]).tokens  # the threads are free again
+    assert next(calls) < len(BITMAPS)
 
 
 @pytest.mark.parametrize("mode", ["l2r", "r2l", "joint"])

@@ -30,9 +30,10 @@ class TorchBackend:
         self.decode = DecodeDefaults()
         self.calibration: Mapping[str, Calibration] = {}
         self.width = self.network.config.decoder.attention.width
+        self.concurrent = False  # torch has one number of threads for everybody
 
     @torch.inference_mode()
-    def encode(self, bitmaps: Sequence[np.ndarray]) -> TorchEncoded:
+    def encode(self, bitmaps: Sequence[np.ndarray], threads: int = 1) -> TorchEncoded:
         height, width = (max(bitmap.shape[axis] for bitmap in bitmaps) for axis in (0, 1))
         images = torch.zeros(len(bitmaps), 1, height, width)
         mask = torch.zeros_like(images)

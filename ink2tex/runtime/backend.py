@@ -33,9 +33,11 @@ class Backend(Protocol):
     calibration: Mapping[str, Calibration]
     #: Numbers that a decoder holds for each feature cell of each hypothesis: what a batch is measured by.
     width: int
+    #: Whether `threads` below is heeded, so that several threads with a core each do not take more than they have.
+    concurrent: bool
 
-    def encode(self, bitmaps: Sequence[np.ndarray]) -> Encoded:
-        """Encode bitmaps (H, W) uint8 at the network's scale, white on black; sizes may differ."""
+    def encode(self, bitmaps: Sequence[np.ndarray], threads: int = 1) -> Encoded:
+        """Encode bitmaps (H, W) uint8 at the network's scale, white on black, on `threads` cores; sizes may differ."""
 
 
 def cells(bitmap: np.ndarray) -> tuple[int, int]:

@@ -36,27 +36,33 @@ class OnnxBackend:
         self.calibration = self.manifest.calibration
         decoder = self.manifest.network.get("decoder", {})
         self.width = int(decoder.get("attention", {}).get("width", 512))
-        self._encoder = _session(self.folder, ENCODER, self.manifest, threads)
-        self._steps: dict[tuple[Direction, int], Any] = {}
+        self.concurrent = True
+        self._sessions: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
+        self._session(ENCODER, threads)  # so that a broken model shows at once
 
-    def encode(self, bitmaps: Sequence[np.ndarray]) -> OnnxEncoded:
-        names = [output.name for output in self._encoder.get_outputs()]
+    def encode(self, bitmaps: Sequence[np.ndarray], threads: int = 1) -> OnnxEncoded:
+        encoder = self._session(ENCODER, threads)
+        names = [output.name for output in encoder.get_outputs()]
         found = []
         for bitmap in bitmaps:
             image = (bitmap.astype(np.float32) / np.float32(255))[None, None]
-            found.append(dict(zip(names, self._encoder.run(None, {"image": image}), strict=True)))
+            found.append(dict(zip(names, encoder.run(None, {"image": image}), strict=True)))
         return OnnxEncoded(self, found, [cells(bitmap) for bitmap in bitmaps])
 
     def step(self, direction: Direction, threads: int = 1) -> Any:
-        """The session of one branch, loaded when it is first needed."""
+        """The session of one branch."""
         if direction not in self.directions:
             have = " and ".join(d.value for d in self.directions)
             raise CheckpointError(f"{self.folder}: this model writes {have} only; it has no {direction.value} branch")
+        return self._session(step_file(direction), threads)
+
+    def _session(self, name: str, threads: int) -> Any:
+        """A graph on so many cores, loaded when it is first needed."""
         with self._lock:
-            if (direction, threads) not in self._steps:
-                self._steps[direction, threads] = _session(self.folder, step_file(direction), self.manifest, threads)
-            return self._steps[direction, threads]
+            if (name, threads) not in self._sessions:
+                self._sessions[name, threads] = _session(self.folder, name, self.manifest, threads)
+            return self._sessions[name, threads]
 
 
 def _session(folder: Path, name: str, manifest: Manifest, threads: int) -> Any:

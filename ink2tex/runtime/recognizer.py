@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ink2tex.runtime.result import Alternative, Result, Timing, token_boxes
 from ink2tex.search import Hypothesis, Judge, LengthLimit, SearchOptions, ranked, search
 from ink2tex.vocabulary import Direction, Vocabulary
 
+Answer = TypeVar("Answer")
 Mode = Literal["l2r", "r2l", "joint"]
 MODES: Final = ("l2r", "r2l", "joint")
 
@@ -113,7 +114,7 @@ class Recognizer:
 
         Raises an `Ink2TexError` for what is no picture, or one without ink.
         """
-        (result,) = self._recognize([prepare_input(source, name)])
+        (result,) = self._recognize([prepare_input(source, name)], self._threads)
         return result
 
     def recognize_many(self, sources: Iterable[Input]) -> Iterator[Result]:
@@ -126,44 +127,68 @@ class Recognizer:
     def try_many(self, sources: Iterable[Input | Ready]) -> Iterator[Result | Ink2TexError]:
         """`recognize_many` where a bad input is answered with its error; inputs may be prepared already."""
         left = iter(sources)
-        while window := [_attempt(source) for source in islice(left, _WINDOW)]:
+        each = self._pool.map if self._pool else map
+        while window := list(each(_attempt, list(islice(left, _WINDOW)))):
             answers: list[Result | Ink2TexError | None] = [p if isinstance(p, Ink2TexError) else None for p in window]
             good = [(i, p) for i, p in enumerate(window) if not isinstance(p, Ink2TexError)]
-            for batch in self._batches(good):
-                results = self._recognize([p for _, p in batch])
-                for (i, _), result in zip(batch, results, strict=True):
-                    answers[i] = result
+            for i, result in self._side_by_side(self._recognize, good):
+                answers[i] = result
             yield from cast("list[Result | Ink2TexError]", answers)
 
     def explain(self, source: Input, name: str | None = None) -> Explanation:
         """Read one input with each branch by itself, and tell where it looked for each token."""
         prepared = to_bitmap(source, name)
-        batch = self._encode([prepared.bitmap])
+        batch = self._encode([prepared.bitmap], self._threads)
         options = replace(self.decode.search, nbest=1)
         found = {
-            direction: self._search(batch, Decode(direction.value, options))[0][0]
+            direction: self._search(batch, Decode(direction.value, options), self._threads)[0][0]
             for direction in self.backend.directions
         }
         return Explanation(prepared, CELL / self.backend.input_scale, self.backend.vocabulary, found)
 
     def read(self, bitmaps: Sequence[np.ndarray], decode: Decode | None = None) -> list[list[Hypothesis]]:
         """The best hypotheses of official bitmaps (H, W) that are read together; no more than that."""
-        decode = decode or self.decode
-        return self._search(self._encode(bitmaps, decode.views), decode)
+        return self._read(bitmaps, decode or self.decode, self._threads)
 
     def read_all(
         self, bitmaps: Sequence[np.ndarray], decode: Decode | None = None
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """`read` for many bitmaps, in batches of similar size: (position, hypotheses) in no particular order."""
+        how = decode or self.decode
         indexed = [(i, Ready(Prepared(bitmap, (), 1.0, np.eye(2, 3)))) for i, bitmap in enumerate(bitmaps)]
-        for batch in self._batches(indexed, decode):
-            yield from zip((i for i, _ in batch), self.read([r.prepared.bitmap for _, r in batch], decode), strict=True)
 
-    def _batches(
-        self, items: Sequence[tuple[int, Ready]], decode: Decode | None = None
-    ) -> Iterator[list[tuple[int, Ready]]]:
-        """Items of similar size together, as many as a step can hold."""
-        beam = (decode or self.decode).search.beam
+        def work(ready: Sequence[Ready], threads: int) -> list[list[Hypothesis]]:
+            return self._read([r.prepared.bitmap for r in ready], how, threads)
+
+        yield from self._side_by_side(work, indexed, how)
+
+    def _side_by_side(
+        self,
+        work: Callable[[Sequence[Ready], int], Sequence[Answer]],
+        items: Sequence[tuple[int, Ready]],
+        decode: Decode | None = None,
+    ) -> Iterator[tuple[int, Answer]]:
+        """`work` on batches of the items: (index, answer) in no particular order.
+
+        One batch has all cores. Several are worked on at the same time, with one core each: nothing has to be shared
+        out at every small step then, and no core waits for another.
+        """
+        batches = list(self._batches(items, (decode or self.decode).search.beam))
+        if self._pool is None or len(batches) == 1 or not self.backend.concurrent:
+            for batch in batches:
+                yield from zip((i for i, _ in batch), work([r for _, r in batch], self._threads), strict=True)
+            return
+        # The largest first, or the last one would be worked on alone for long.
+        waiting = {self._pool.submit(work, [r for _, r in batch], 1): batch for batch in reversed(batches)}
+        try:
+            for done in as_completed(waiting):
+                yield from zip((i for i, _ in waiting[done]), done.result(), strict=True)
+        finally:
+            for future in waiting:  # whoever asked may have lost interest
+                future.cancel()
+
+    def _batches(self, items: Sequence[tuple[int, Ready]], beam: int) -> Iterator[list[tuple[int, Ready]]]:
+        """Items of similar size together, as many as a step can hold, the smallest first."""
         scale = self.backend.input_scale
 
         def grid(item: tuple[int, Ready]) -> tuple[int, int]:
@@ -182,11 +207,11 @@ class Recognizer:
         if batch:
             yield batch
 
-    def _recognize(self, ready: Sequence[Ready]) -> list[Result]:
+    def _recognize(self, ready: Sequence[Ready], threads: int) -> list[Result]:
         start = time.perf_counter()
-        encoded = self._encode([r.prepared.bitmap for r in ready], self.decode.views)
+        encoded = self._encode([r.prepared.bitmap for r in ready], threads, self.decode.views)
         middle = time.perf_counter()
-        found = self._search(encoded, self.decode)
+        found = self._search(encoded, self.decode, threads)
         end = time.perf_counter()
         return [
             self._result(
@@ -195,31 +220,35 @@ class Recognizer:
             for r, hypotheses, size in zip(ready, found, encoded.sizes, strict=True)
         ]
 
-    def _encode(self, bitmaps: Sequence[np.ndarray], views: int = 1) -> _EncodedBatch:
+    def _read(self, bitmaps: Sequence[np.ndarray], decode: Decode, threads: int) -> list[list[Hypothesis]]:
+        return self._search(self._encode(bitmaps, threads, decode.views), decode, threads)
+
+    def _encode(self, bitmaps: Sequence[np.ndarray], threads: int, views: int = 1) -> _EncodedBatch:
         """Official bitmaps as the branches read them, at `views` sizes."""
         scale = self.backend.input_scale
         sized = [[scale_bitmap(bitmap, scale * view) for bitmap in bitmaps] for view in VIEWS[:views]]
         return _EncodedBatch(
-            [self.backend.encode(some) for some in sized], [cells(b) for b in sized[0]], self._limits(sized[0])
+            [self.backend.encode(some, threads) for some in sized], [cells(b) for b in sized[0]], self._limits(sized[0])
         )
 
     def _limits(self, bitmaps: Sequence[np.ndarray]) -> np.ndarray:
         limit, scale = LengthLimit(), self.backend.input_scale
         return np.array([limit(int(h / scale), int(w / scale)) for h, w in (b.shape for b in bitmaps)])
 
-    def _search(self, batch: _EncodedBatch, decode: Decode) -> list[list[Hypothesis]]:
+    def _search(self, batch: _EncodedBatch, decode: Decode, threads: int) -> list[list[Hypothesis]]:
         words, limits, options = self.backend.vocabulary, batch.limits, decode.search
         directions, views = decode.directions, batch.encoded
-        each = max(1, self._threads // len(directions))
+        each = max(1, threads // len(directions))
+        pool = self._pool if threads > 1 else None  # with one thread this may be the pool's own
         steppers = [[view.stepper(direction, each) for direction in directions] for view in views]
         if len(directions) * len(views) == 1:
             return search(steppers[0][0], words, limits, options)
         wide = replace(options, nbest=options.beam)
         first, *others = steppers[0]
         # The branches know nothing of each other, so they search at the same time.
-        waiting = [self._pool.submit(search, s, words, limits, wide) for s in others] if self._pool else []
+        waiting = [pool.submit(search, s, words, limits, wide) for s in others] if pool else []
         found = [search(first, words, limits, wide)]
-        found += [w.result() for w in waiting] if self._pool else [search(s, words, limits, wide) for s in others]
+        found += [w.result() for w in waiting] if pool else [search(s, words, limits, wide) for s in others]
         judges = [Judge(s, share, own) for s, share, own in zip(steppers[0], decode.shares, found, strict=True)]
         if len(views) == 1:
             return ranked(judges, len(limits), options)
