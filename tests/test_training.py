@@ -194,6 +194,23 @@ def test_a_resumed_run_takes_what_the_recipe_says_now(tmp_path: Path) -> None:
     assert decays == [0.5, 0.0]  # matrices, vectors
 
 
+def test_a_recipe_with_fewer_steps_an_epoch_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
+    samples = [drawn(label) for label in LABELS[:4]]
+
+    def recipe(steps: int, size: int) -> Recipe:
+        return tiny(
+            batch={"size": size, "ratio": 4.0},
+            schedule={"kind": "hold", "steps": steps},
+            run={"save_every": 1, "validate_every": 99},
+        )
+
+    train(recipe(3, 1), samples, [], tmp_path)
+    assert torch.load(tmp_path / STATE, weights_only=True)["offset"] == 3  # of four
+    train(recipe(4, 2), samples, [], tmp_path)  # an epoch has two steps now
+    state = torch.load(tmp_path / STATE, weights_only=True)
+    assert (state["epoch"], state["offset"]) == (1, 1)
+
+
 # -- one step ----------------------------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,9 @@ class Legs:
     def __iter__(self) -> Iterator[Batch]:
         for _ in range(self.length):
             plan = self._current()
+            if self.offset >= len(plan):  # a recipe that has changed since the position was saved makes fewer steps
+                self.epoch, self.offset = self.epoch + 1, 0
+                plan = self._current()
             batch = self.maker.draw(plan, self.offset, self.process)
             self.offset += 1
             if self.offset == len(plan):
