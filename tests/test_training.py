@@ -370,6 +370,38 @@ def test_recipes_that_come_along_are_valid_and_survive_a_round_trip(name: str) -
     assert parse_recipe(yaml.safe_load(yaml.safe_dump(recipe.to_mapping())), name) == recipe
 
 
+def test_a_recipe_says_only_what_differs_from_its_base(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "one.yaml").write_text("loss: {mutual: 0.25, cells: 0.5}\nbatch: {size: 7, small_first: [0.5, 0.7]}")
+    (tmp_path / "more" / "two.yaml").write_text("base: ../one.yaml\nloss: {cells: 0.125}\nseed: 3")
+    (tmp_path / "three.yaml").write_text("base: more/two.yaml\nbatch: {small_first: []}\nloss: {smoothing: 0.1}")
+    expected = parse_recipe(
+        {"loss": {"mutual": 0.25, "cells": 0.125, "smoothing": 0.1}, "batch": {"size": 7}, "seed": 3}, "test"
+    )
+    assert read_recipe(tmp_path / "three.yaml") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("base: 3", r"r\.yaml: 'base' is 3"),
+        ("base: away.yaml", r"away\.yaml: there is no such file; it is the 'base' of .*r\.yaml"),
+        ("base: r.yaml", "based on this very recipe"),
+        ("base: around.yaml", "based on this very recipe"),
+        ("base: wrong.yaml", r"wrong\.yaml: unknown key 'sed' \(did you mean 'seed'\?\)"),
+        ("base: good.yaml\nloss: 3", r"r\.yaml: .*loss"),
+    ],
+)
+def test_a_wrong_base_says_where_and_what(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "r.yaml").write_text(text)
+    (tmp_path / "around.yaml").write_text("base: r.yaml")
+    (tmp_path / "wrong.yaml").write_text("sed: 3")
+    (tmp_path / "good.yaml").write_text("seed: 3")
+    with pytest.raises(RecipeError, match=words) as caught:
+        read_recipe(tmp_path / "r.yaml")
+    assert "\n" not in str(caught.value)
+
+
 def test_the_papers_recipe_is_the_papers() -> None:
     recipe = read_recipe(ROOT / "recipes" / "abm.yaml")
     assert recipe.network == Recipe().network

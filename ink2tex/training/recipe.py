@@ -118,15 +118,39 @@ class Recipe:
 
 
 def read_recipe(path: str | Path) -> Recipe:
-    """Read and check a YAML recipe."""
-    path = Path(path)
+    """Read and check a YAML recipe. With `base: other.yaml` it says only what differs from the recipe beside it."""
+    return parse_recipe(_values(Path(path)), str(path))
+
+
+def _values(path: Path, above: tuple[Path, ...] = ()) -> Any:
+    """What a recipe and those that it is based on say; `above` are the recipes that are based on this one."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RecipeError(f"{path}: there is no such file; recipes that come with ink2tex are in recipes/") from None
+        hint = f"it is the 'base' of {above[-1]}" if above else "recipes that come with ink2tex are in recipes/"
+        raise RecipeError(f"{path}: there is no such file; {hint}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RecipeError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from None
-    return parse_recipe(values if values is not None else {}, str(path))
+    if not isinstance(values, dict) or "base" not in values:
+        return values if values is not None else {}
+    base = values.pop("base")
+    if not isinstance(base, str):
+        raise RecipeError(f"{path}: 'base' is {base!r}, but must be the name of another recipe")
+    other = path.parent / base
+    above = (*above, path)
+    if other.resolve() in (one.resolve() for one in above):
+        raise RecipeError(f"{path}: its 'base' {base} is based on this very recipe; one of them must stand alone")
+    below = parse_recipe(_values(other, above), str(other)).to_mapping()  # its mistakes are told under its name
+    return _merged(below, values)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`below` with what `above` says of the same keys, group by group."""
+    both = dict(below)
+    for key, value in above.items():
+        old = below.get(key)
+        both[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return both
 
 
 def parse_recipe(values: Any, where: str) -> Recipe:
