@@ -78,8 +78,8 @@ def asked(page, strokes, replay=write) -> str:  # type: ignore[no-untyped-def]
 
 
 def recognised(model: Path | None, inkml: Path) -> str:
-    """What the command line says."""
-    command = [sys.executable, "-m", "ink2tex.app.cli", "recognize", str(inkml)]
+    """What the command line says, at one size of the picture as the page reads while one writes."""
+    command = [sys.executable, "-m", "ink2tex.app.cli", "recognize", str(inkml), "--views", "1"]
     command += ["--model", str(model)] if model else []
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.strip()
