@@ -22,7 +22,7 @@ _MAX_PIXELS: Final = 1_200_000
 #: Sizes are told with some doubt: pictures whose size seems right within these factors are not resampled. Symbols
 #: that thick pens have joined seem larger than they are, and making them smaller would close more of their gaps.
 _SIZE_DOUBT: Final = (0.82, 1.22)
-_THICK_SIZE_DOUBT: Final = (0.65, 1.35)
+_THICK_SIZE_DOUBT: Final = (0.65, 1.65)
 #: Lines of writing that rise or fall by less than this, in degrees, are left alone.
 _LEAST_SLOPE: Final = 6.0
 _MOST_SLOPE: Final = 40.0
@@ -35,9 +35,11 @@ _LEAST_SLOPE_ALONE: Final = 10.0
 _FEWEST_ALONE: Final = 10
 #: What is this much thicker than a stroke is a blob.
 _BLOB: Final = 1.4
-#: Pens that are thicker than this at the official size are worn down to it and no further: where their strokes run
+#: Pens that are thicker than this at the official size are worn down to it instead of redrawn: where their strokes run
 #: into each other, a thin line could only guess how.
 _THICK: Final = 4.0
+#: The part of their width that tells the symbols of thick pens apart.
+_OPEN: Final = 0.5
 #: From pixel centres, as OpenCV counts, to pixel edges, and back.
 _HALF: Final = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
 _HALF_BACK: Final = np.array([[1.0, 0.0, -0.5], [0.0, 1.0, -0.5]])
@@ -69,11 +71,19 @@ def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
     If that is about the size of the picture, which is `natural` times the mask's, it is the picture's.
     """
     largest = min(MAX_EXTENT / max(mask.shape), math.sqrt(_MAX_PIXELS / mask.size))
-    scale = size_of(Parts.of(mask), stroke_width)
-    low, high = _THICK_SIZE_DOUBT if stroke_width * natural > _THICK else _SIZE_DOUBT
+    thick = stroke_width * natural > _THICK
+    scale = size_of(*open_parts(mask, stroke_width)) if thick else size_of(Parts.of(mask), stroke_width)
+    low, high = _THICK_SIZE_DOUBT if thick else _SIZE_DOUBT
     if low < scale / natural < high:
         scale = natural
     scale = min(scale, largest)
+    if stroke_width * scale > _THICK:
+        return _scaled(_worn_down(mask, stroke_width, _THICK / scale), scale)
+    return _with_official_pen(mask, stroke_width, scale)
+
+
+def _with_official_pen(mask: np.ndarray, stroke_width: float, scale: float) -> Drawing:
+    """The middles of the strokes of a mask, `scale` times as large, drawn with the official pen, and blobs."""
     skeleton = prune(thin(mask), round(0.3 * stroke_width))
     pairs, dots = links(skeleton)  # (n, 2, 2), (m, 2)
     rows, columns = np.flatnonzero(skeleton.any(axis=1)), np.flatnonzero(skeleton.any(axis=0))
@@ -94,17 +104,29 @@ def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
     bitmap = cv2.dilate(canvas, pen)
     step = 1 / scale
     back = np.array([[step, 0.0, corner[0] - place[0] * step], [0.0, step, corner[1] - place[1] * step]])
-    if stroke_width > _THICK * step:
-        blobs: np.ndarray | None = _worn(mask, stroke_width, _THICK * step)
-    else:
-        blobs = _blobs(mask, stroke_width, OFFICIAL.thickness * step)
+    blobs = _blobs(mask, stroke_width, OFFICIAL.thickness * step)
     if blobs is not None:
-        # OpenCV counts from pixel centres.
-        there = chain(_HALF_BACK, back, _HALF)
-        small = cv2.warpAffine(blobs, there, (width, height), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
+        small = _warped(blobs, back, (height, width))
         inside = np.s_[top : height - bottom, left : width - right]
-        bitmap[inside][small[inside] > 127] = 255
+        bitmap[inside][small[inside] > 0] = 255
     return Drawing(bitmap.astype(np.uint8, copy=False), scale, back)
+
+
+def _scaled(mask: np.ndarray, scale: float) -> Drawing:
+    """The ink of a mask as it is, `scale` times as large, with official margins."""
+    left, top, right, bottom = OFFICIAL.margins
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    height, width = (max(1, round((ends[-1] + 1 - ends[0]) * scale)) for ends in (rows, columns))
+    step = 1 / scale
+    back = np.array([[step, 0.0, columns[0] - left * step], [0.0, step, rows[0] - top * step]])
+    return Drawing(_warped(mask, back, (top + height + bottom, left + width + right)), scale, back)
+
+
+def _warped(mask: np.ndarray, back: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """`mask` (0 and 255) on a bitmap of `shape`, whose places `back` (2, 3) maps to the mask's."""
+    there = chain(_HALF_BACK, back, _HALF)  # OpenCV counts from pixel centres
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    return np.where(cv2.warpAffine(mask, there, shape[::-1], flags=flags) > 127, 255, 0).astype(np.uint8)
 
 
 def _blobs(mask: np.ndarray, stroke_width: float, pen: float) -> np.ndarray | None:
@@ -124,6 +146,27 @@ def _worn(mask: np.ndarray, stroke_width: float, pen: float) -> np.ndarray:
     # Distances are those of centres: a pixel at the edge is 1 away, and its own middle half a pixel inside.
     distance = cv2.distanceTransform(mask, cv2.DIST_L2, 5)
     return np.where(distance - 0.5 > (stroke_width - pen) / 2, 255, 0).astype(np.uint8)
+
+
+def _worn_down(mask: np.ndarray, stroke_width: float, pen: float) -> np.ndarray:
+    """`_worn`, but parts that would wear off altogether, those of a finer pen, stay as they are."""
+    if stroke_width <= pen:
+        return mask
+    worn = _worn(mask, stroke_width, pen)
+    count, labels = cv2.connectedComponents(mask, connectivity=8)
+    left = np.zeros(count, dtype=bool)
+    left[labels[worn > 0]] = True
+    left[0] = True
+    return np.where(left[labels], worn, 255).astype(np.uint8)
+
+
+def open_parts(mask: np.ndarray, stroke_width: float) -> tuple[Parts, float]:
+    """The parts of a mask where thick strokes have run into each other, and the width that is left of strokes.
+
+    Worn to half their width, most of them come apart again.
+    """
+    pen = _OPEN * stroke_width
+    return Parts.of(_worn_down(mask, stroke_width, pen)), pen
 
 
 def size_of(parts: Parts, stroke_width: float) -> float:

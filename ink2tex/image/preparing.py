@@ -7,7 +7,7 @@
    margins, after a JPEG file), becomes that bitmap again.
 5. Otherwise the strokes are thinned to lines (`ink2tex.image.thinning`), scaled to the official size, which is
    told from the sizes of connected parts as `official_scale` tells it from strokes, and drawn with the official
-   brush; those of thick pens are only worn down.
+   brush; those of thick pens are only scaled and, if need be, worn down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 
 from ink2tex.image.cleaning import Parts, Writing, clean, height_of
-from ink2tex.image.drawing import chain, redraw, size_of, straighten
+from ink2tex.image.drawing import chain, open_parts, redraw, size_of, straighten
 from ink2tex.image.paper import NoInkError, fine_ink, is_light_on_dark, rough_ink, stroke_width_of
 from ink2tex.raster import OFFICIAL, brush
 
@@ -101,7 +101,7 @@ def prepare(picture: np.ndarray, settings: PrepareSettings = DEFAULT) -> Prepare
         official = _officially_drawn(255 - working if light else working, pen)
         if official is not None:
             return _cut_out(official, x, y)
-    fine = min(1.0, _WIDEST_PEN / pen, _ANALYSED_HEIGHT * shrunk / height_of(Parts.of(rough.mask), pen * shrunk))
+    fine = min(1.0, _WIDEST_PEN / pen, _ANALYSED_HEIGHT * shrunk / height_of(*open_parts(rough.mask, pen * shrunk)))
     most = math.sqrt(settings.working_pixels / (working.shape[0] * working.shape[1]))
     zoom = min(max(PEN / pen, fine), most)
     working = _resized(working, zoom)
