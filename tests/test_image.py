@@ -323,6 +323,24 @@ class TestPreparing:
         assert cv2.connectedComponents(thick)[0] == cv2.connectedComponents(thin_pen)[0] - 2
         assert prepare(255 - thick).bitmap.shape[1] == pytest.approx(thin_pen.shape[1], rel=0.03)
 
+    def test_symbols_that_thick_strokes_have_joined_do_not_count_as_one(self) -> None:
+        # Three rings, each touching the next one where they are closest: a part three times as high as a symbol.
+        turn = np.linspace(0.0, 2 * np.pi, 40)
+        ring = 15 * np.stack([np.cos(turn), np.sin(turn)], axis=1).astype(np.float32)
+        strokes = [ring + np.float32(27.5 * k) * np.array([1.0, -1.0], np.float32) for k in range(3)]
+        thick, thin_pen = official(strokes, 6.0), official(strokes)
+        assert cv2.connectedComponents(thick)[0] - 1 == 1
+        assert cv2.connectedComponents(thin_pen)[0] - 1 == 3
+        assert prepare(255 - thick).bitmap.shape == pytest.approx(thin_pen.shape, rel=0.06)
+
+    def test_what_a_finer_pen_has_written_does_not_wear_off(self) -> None:
+        strokes = strokes_of("72x=41", size=34)
+        ink = rasterise(strokes, RasterStyle(7.0, (30,) * 4))
+        ink[10:13, 30:90] = 255  # a line of a pencil: no pixel of it is 3 px from its edge
+        bitmap = prepare(255 - ink).bitmap
+        assert cv2.connectedComponents(bitmap)[0] == cv2.connectedComponents(ink)[0]
+        assert (bitmap > 0).sum() < 0.8 * (ink > 0).sum()
+
     def test_light_on_dark(self) -> None:
         ink = ink_at(strokes_of(LINE), 2, 6)
         wanted = official(strokes_of(LINE))
