@@ -96,6 +96,23 @@ def test_the_vocabulary_of_a_data_set(
     assert symbols == sorted({token for label in LABELS for token in label.split()})
 
 
+def test_the_mean_of_a_checkpoint_with_itself_reads_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, mean = folder / "model.safetensors", folder / "mean.safetensors"
+    assert run(monkeypatch, "average", one, one, "-o", mean) == 0
+    assert "the mean of 2" in capsys.readouterr().out
+    data = ["--data", folder / "ink", "--captions", folder / "captions.txt", "--json"]
+    scores = []
+    for model in (one, mean):
+        assert run(monkeypatch, "evaluate", model, *data) == 0
+        scores.append(json.loads(capsys.readouterr().out))
+    assert scores[0] == scores[1]
+    assert run(monkeypatch, "average", one, folder / "captions.txt", "-o", folder / "none.safetensors") == 2
+    assert "captions.txt" in capsys.readouterr().err
+    assert not (folder / "none.safetensors").exists()
+
+
 def test_released_weights_that_are_something_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,4 +166,4 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert capsys.readouterr().out.startswith("ink2tex ")
     assert run(monkeypatch, "--help") == 0
     out = capsys.readouterr().out
-    assert all(command in out for command in ("train", "evaluate", "score", "import-abm", "data"))
+    assert all(command in out for command in ("train", "evaluate", "score", "average", "import-abm", "data"))

@@ -12,7 +12,7 @@ import torch
 
 from ink2tex.errors import CheckpointError, RecipeError
 from ink2tex.model import losses, masking
-from ink2tex.model.checkpoint import load_checkpoint, save_checkpoint
+from ink2tex.model.checkpoint import averaged, load_checkpoint, save_checkpoint
 from ink2tex.model.config import AttentionConfig, DecoderConfig, EncoderConfig, NetworkConfig
 from ink2tex.model.decoders import build_decoder
 from ink2tex.model.encoders import REDUCTION, build_encoder
@@ -305,6 +305,29 @@ def test_a_checkpoint_brings_back_network_vocabulary_and_notes(tmp_path: Path) -
     image = torch.rand(1, 1, 40, 60)
     with torch.no_grad():
         torch.testing.assert_close(loaded.encode(image)[0], network.encode(image)[0])
+
+
+def test_the_mean_of_checkpoints(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.safetensors" for name in "abc"]
+    networks = [Network(small(), Vocabulary(["a", "b"])) for _ in paths]
+    for step, (network, path) in enumerate(zip(networks, paths, strict=True)):
+        wake_norms(network)
+        save_checkpoint(network, path, {"step": step})
+    mean, notes = averaged(paths)
+    assert notes == {"step": 2, "mean_of": 3}
+    states = [network.state_dict() for network in networks]
+    for name, tensor in mean.state_dict().items():
+        if tensor.is_floating_point():
+            torch.testing.assert_close(tensor, torch.stack([state[name] for state in states]).mean(0), msg=name)
+        else:
+            assert torch.equal(tensor, states[-1][name]), name
+    other = tmp_path / "other.safetensors"
+    save_checkpoint(Network(small(), Vocabulary(["a", "c"])), other)
+    with pytest.raises(CheckpointError, match="another network") as caught:
+        averaged([other, *paths])
+    assert str(other) in str(caught.value)
+    with pytest.raises(CheckpointError, match="no checkpoints"):
+        averaged([])
 
 
 @pytest.mark.parametrize(

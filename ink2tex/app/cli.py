@@ -386,6 +386,19 @@ def score(
     _show(compare(read_predictions(predictions, references), references, structural=structural), as_json)
 
 
+@app.command()
+def average(
+    checkpoints: Annotated[list[Path], typer.Argument(help="Checkpoints of one network.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint to write.")],
+) -> None:
+    """Write the mean of the weights of several checkpoints, such as the ends of runs that began with the same."""
+    from ink2tex.model.checkpoint import averaged, save_checkpoint
+
+    network, notes = averaged(checkpoints)
+    save_checkpoint(network, output, notes)
+    typer.echo(f"wrote {output}, the mean of {len(checkpoints)}")
+
+
 @app.command(name="import-abm")
 def import_abm(
     released: Annotated[Path, typer.Argument(help="The released state dict (.pkl).")],
