@@ -35,9 +35,11 @@ _LEAST_SLOPE_ALONE: Final = 10.0
 _FEWEST_ALONE: Final = 10
 #: What is this much thicker than a stroke is a blob.
 _BLOB: Final = 1.4
-#: Pens that are thicker than this at the official size are worn down to it instead of redrawn: where their strokes run
+#: Pens that are thicker than this at the official size are worn down to it and no further: where their strokes run
 #: into each other, a thin line could only guess how.
 _THICK: Final = 4.0
+#: The same where the picture keeps its size: nothing is redrawn there, and the network has met such pens in training.
+_WORN: Final = 5.0
 #: The part of their width that tells the symbols of thick pens apart.
 _OPEN: Final = 0.5
 #: From pixel centres, as OpenCV counts, to pixel edges, and back.
@@ -72,18 +74,18 @@ def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
     """
     largest = min(MAX_EXTENT / max(mask.shape), math.sqrt(_MAX_PIXELS / mask.size))
     thick = stroke_width * natural > _THICK
-    scale = size_of(*open_parts(mask, stroke_width)) if thick else size_of(Parts.of(mask), stroke_width)
+    found = size_of(*open_parts(mask, stroke_width)) if thick else size_of(Parts.of(mask), stroke_width)
     low, high = _THICK_SIZE_DOUBT if thick else _SIZE_DOUBT
-    if low < scale / natural < high:
-        scale = natural
-    scale = min(scale, largest)
-    if stroke_width * scale > _THICK:
-        return _scaled(_worn_down(mask, stroke_width, _THICK / scale), scale)
-    return _with_official_pen(mask, stroke_width, scale)
+    if low < found / natural < high and natural <= largest:
+        if thick:
+            return _scaled(_worn_down(mask, stroke_width, _WORN / natural), natural)
+        return _with_official_pen(mask, stroke_width, natural)
+    # The strokes of photos are uneven: what wearing them tears apart would seem small.
+    return _with_official_pen(mask, stroke_width, min(size_of(Parts.of(mask), stroke_width), largest))
 
 
 def _with_official_pen(mask: np.ndarray, stroke_width: float, scale: float) -> Drawing:
-    """The middles of the strokes of a mask, `scale` times as large, drawn with the official pen, and blobs."""
+    """The middles of the strokes of a mask, `scale` times as large, with the official pen, and what is thicker."""
     skeleton = prune(thin(mask), round(0.3 * stroke_width))
     pairs, dots = links(skeleton)  # (n, 2, 2), (m, 2)
     rows, columns = np.flatnonzero(skeleton.any(axis=1)), np.flatnonzero(skeleton.any(axis=0))
@@ -104,7 +106,10 @@ def _with_official_pen(mask: np.ndarray, stroke_width: float, scale: float) -> D
     bitmap = cv2.dilate(canvas, pen)
     step = 1 / scale
     back = np.array([[step, 0.0, corner[0] - place[0] * step], [0.0, step, corner[1] - place[1] * step]])
-    blobs = _blobs(mask, stroke_width, OFFICIAL.thickness * step)
+    if stroke_width > _THICK * step:
+        blobs: np.ndarray | None = _worn(mask, stroke_width, _THICK * step)
+    else:
+        blobs = _blobs(mask, stroke_width, OFFICIAL.thickness * step)
     if blobs is not None:
         small = _warped(blobs, back, (height, width))
         inside = np.s_[top : height - bottom, left : width - right]

@@ -7,7 +7,7 @@
    margins, after a JPEG file), becomes that bitmap again.
 5. Otherwise the strokes are thinned to lines (`ink2tex.image.thinning`), scaled to the official size, which is
    told from the sizes of connected parts as `official_scale` tells it from strokes, and drawn with the official
-   brush; those of thick pens are only scaled and, if need be, worn down.
+   brush; those of thick pens are only worn down.
 """
 
 from __future__ import annotations
