@@ -301,19 +301,19 @@ class TestPreparing:
         # Thick pens are worn down, but not to a line.
         assert_like(prepare(255 - ink).bitmap, official(fraction(), 4.0 if thickness > 4 else 3.0))
 
-    @pytest.mark.parametrize("scale", [1.0, 2.0])
-    def test_narrow_gaps_between_thick_strokes_stay_open(self, scale: float) -> None:
+    @pytest.mark.parametrize(("scale", "thickest"), [(1.0, 6), (2.0, 5)])
+    def test_narrow_gaps_between_thick_strokes_stay_open(self, scale: float, thickest: int) -> None:
         strokes = strokes_of("=", size=34)  # bars 8.5 px apart, drawn with a pen of 6
         strokes += strokes_of("140", x=40)
         ink = rasterise([stroke * np.float32(scale) for stroke in strokes], RasterStyle(6 * scale, (30,) * 4))
         bitmap = prepare(255 - ink).bitmap
         parts = cv2.connectedComponents(bitmap)[0] - 1
         assert parts == cv2.connectedComponents(ink)[0] - 1 == 5
-        # As thick as some pen of training, and no thicker than it was.
+        # Kept where the picture keeps its size; otherwise worn down, but not to less than the official pen.
         bar = bitmap[:, 24]
         widths = np.diff(np.flatnonzero(np.diff(np.append(0, bar.astype(int)))))[::2]
         assert len(widths) == 2
-        assert all(3 <= width <= 6 for width in widths), widths
+        assert all(3 <= width <= thickest for width in widths), widths
 
     def test_thick_strokes_that_touch_do_not_make_the_writing_smaller(self) -> None:
         bar = np.array([[90.0, 15.0], [125.0, 15.0]], np.float32)

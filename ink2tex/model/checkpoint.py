@@ -94,8 +94,8 @@ def load_checkpoint(path: str | Path) -> tuple[Network, dict[str, Any]]:
 def averaged(paths: Sequence[str | Path]) -> tuple[Network, dict[str, Any]]:
     """The mean of the weights of several checkpoints of one network, and the notes of the last of them.
 
-    Ends of runs that began with the same weights lie so close together that what is between them reads as well or
-    better; statistics of batch norms are averaged like weights, counters are those of the last.
+    Meant for checkpoints that came from the same weights; whether the mean reads better has to be measured. Statistics
+    of batch norms are averaged like weights, counters are those of the last.
     """
     if not paths:
         raise CheckpointError("there are no checkpoints to average; give one or more files")
