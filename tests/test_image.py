@@ -335,8 +335,8 @@ class TestPreparing:
 
     def test_what_a_finer_pen_has_written_does_not_wear_off(self) -> None:
         strokes = strokes_of("72x=41", size=34)
-        ink = rasterise(strokes, RasterStyle(7.0, (30,) * 4))
-        ink[10:13, 30:90] = 255  # a line of a pencil: no pixel of it is 3 px from its edge
+        ink = rasterise(strokes, RasterStyle(8.0, (30,) * 4))
+        ink[10:12, 30:90] = 255  # a line of a pencil, which wears off before the pen is down to what it should be
         bitmap = prepare(255 - ink).bitmap
         assert cv2.connectedComponents(bitmap)[0] == cv2.connectedComponents(ink)[0]
         assert (bitmap > 0).sum() < 0.8 * (ink > 0).sum()
