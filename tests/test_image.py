@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
+from ink2tex.data.photograph import resized
 from ink2tex.errors import ImageError
 from ink2tex.image import PrepareSettings, prepare, read_picture, scale_bitmap
 from ink2tex.image.cleaning import AT_THE_EDGE, SEVERAL_LINES, VERY_FAINT
@@ -300,6 +301,18 @@ class TestPreparing:
         ink = ink_at(fraction(), scale, max(1.0, thickness * scale))
         # Thick pens are worn down, but not to a line.
         assert_like(prepare(255 - ink).bitmap, official(fraction(), 4.0 if thickness > 4 else 3.0))
+
+    @pytest.mark.parametrize("scale", [0.5, 2.0, 3.0])
+    @pytest.mark.parametrize("larger", [1.05, 1.34])
+    def test_size_of_an_enlarged_bitmap_is_told_by_its_pen(self, scale: float, larger: float) -> None:
+        # Symbols somewhat smaller or larger than usual: they alone would be brought to the usual size.
+        strokes = scale_strokes(strokes_of(LINE), larger)
+        wanted = trimmed(rasterise(strokes)).shape[1]
+        picture = 255 - ink_at(strokes, scale, 3.0 * scale) if scale > 1 else 255 - resized(rasterise(strokes), scale)
+        assert trimmed(prepare(picture).bitmap).shape[1] == pytest.approx(wanted, rel=0.08)
+        # With another pen there is nothing else to go by.
+        finer = trimmed(prepare(255 - ink_at(strokes, 2.0, 3.0)).bitmap).shape[1]
+        assert abs(finer / wanted - 1) > 0.09
 
     @pytest.mark.parametrize(("scale", "thickest"), [(1.0, 6), (2.0, 5)])
     def test_narrow_gaps_between_thick_strokes_stay_open(self, scale: float, thickest: int) -> None:
