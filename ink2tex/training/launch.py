@@ -1,7 +1,7 @@
 """Several training processes on one machine.
 
-Small tensors parallelise badly inside an operation, so two processes with one thread each train far more images a
-second than one process with two threads (`benchmarks/processes.py`). `ink2tex train --processes N` starts N copies
+Small tensors parallelise badly inside an operation, so two processes with one thread each train more images a second
+than one process with two threads (`benchmarks/processes.py`). `ink2tex train --processes N` starts N copies
 of itself under torch's own launcher; on several machines `torchrun -m ink2tex.app.cli train …` does the same.
 """
 
