@@ -100,7 +100,7 @@ def test_the_mean_of_a_checkpoint_with_itself_reads_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, mean = folder / "model.safetensors", folder / "mean.safetensors"
-    assert run(monkeypatch, "average", one, one, "-o", mean) == 0
+    assert run(monkeypatch, "average", one, one, "--share", "0.3", "--share", "0.7", "-o", mean) == 0
     assert "the mean of 2" in capsys.readouterr().out
     data = ["--data", folder / "ink", "--captions", folder / "captions.txt", "--json"]
     scores = []

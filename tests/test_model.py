@@ -313,14 +313,20 @@ def test_the_mean_of_checkpoints(tmp_path: Path) -> None:
     for step, (network, path) in enumerate(zip(networks, paths, strict=True)):
         wake_norms(network)
         save_checkpoint(network, path, {"step": step})
-    mean, notes = averaged(paths)
-    assert notes == {"step": 2, "mean_of": 3}
     states = [network.state_dict() for network in networks]
-    for name, tensor in mean.state_dict().items():
-        if tensor.is_floating_point():
-            torch.testing.assert_close(tensor, torch.stack([state[name] for state in states]).mean(0), msg=name)
-        else:
-            assert torch.equal(tensor, states[-1][name]), name
+    for shares in (None, [1.0, 0.0, 3.0]):
+        mean, notes = averaged(paths, shares)
+        parts = torch.tensor(shares or [1.0] * 3) / sum(shares or [1.0] * 3)
+        assert notes == {"step": 2, "mean_of": pytest.approx(parts.tolist())}
+        for name, tensor in mean.state_dict().items():
+            if tensor.is_floating_point():
+                wanted = torch.tensordot(parts, torch.stack([state[name] for state in states]), 1)
+                torch.testing.assert_close(tensor, wanted, msg=name)
+            else:
+                assert torch.equal(tensor, states[-1][name]), name
+    for wrong in ([1.0], [1.0, -1.0, 1.0], [0.0] * 3):
+        with pytest.raises(CheckpointError, match="give one of 0 or more for each"):
+            averaged(paths, wrong)
     other = tmp_path / "other.safetensors"
     save_checkpoint(Network(small(), Vocabulary(["a", "c"])), other)
     with pytest.raises(CheckpointError, match="another network") as caught:

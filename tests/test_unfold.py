@@ -15,6 +15,7 @@ from test_training import LABELS, tiny
 from ink2tex.data.batches import Batch, BatchMaker, BatchSettings
 from ink2tex.errors import CheckpointError
 from ink2tex.model.backend import TorchBackend
+from ink2tex.model.checkpoint import load_checkpoint
 from ink2tex.model.encoders import DenseLayer, Transition
 from ink2tex.model.masking import MaskedNorm
 from ink2tex.model.network import Network
@@ -101,6 +102,15 @@ def test_training_goes_on_from_exported_weights(tmp_path: Path) -> None:
     before, ours, theirs = (_wer(tmp_path / name) for name in ("first", "model", "nothing"))
     assert ours == pytest.approx(before, abs=10)  # the step's batch has moved the norms a little
     assert theirs > before + 50
+    # What it began with is kept, in the same terms as what comes of it, and computes what was exported.
+    assert not (tmp_path / "nothing" / "start.safetensors").exists()
+    start, _ = load_checkpoint(tmp_path / "model" / "start.safetensors")
+    (end,) = (tmp_path / "model").glob("best-*.safetensors")
+    for (name, ours_then), ours_now in zip(start.named_parameters(), load_checkpoint(end)[0].parameters(), strict=True):
+        torch.testing.assert_close(ours_then, ours_now, atol=1e-6, rtol=1e-5, msg=name)
+    image = torch.rand(1, 1, 40, 60)
+    with torch.no_grad():
+        torch.testing.assert_close(start.encode(image)[0], recovered(exported).encode(image)[0], atol=1e-3, rtol=1e-3)
 
 
 def _wer(run: Path) -> float:

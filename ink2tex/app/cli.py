@@ -390,11 +390,15 @@ def score(
 def average(
     checkpoints: Annotated[list[Path], typer.Argument(help="Checkpoints of one network.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint to write.")],
+    share: Annotated[
+        Optional[list[float]],  # noqa: UP045
+        typer.Option(help="How much a checkpoint counts, once for each in their order; all the same when left out."),
+    ] = None,
 ) -> None:
     """Write the mean of the weights of several checkpoints, such as the ends of runs that began with the same."""
     from ink2tex.model.checkpoint import averaged, save_checkpoint
 
-    network, notes = averaged(checkpoints)
+    network, notes = averaged(checkpoints, share)
     save_checkpoint(network, output, notes)
     typer.echo(f"wrote {output}, the mean of {len(checkpoints)}")
 

@@ -91,26 +91,32 @@ def load_checkpoint(path: str | Path) -> tuple[Network, dict[str, Any]]:
     return network.eval(), metadata["notes"]
 
 
-def averaged(paths: Sequence[str | Path]) -> tuple[Network, dict[str, Any]]:
+def averaged(paths: Sequence[str | Path], shares: Sequence[float] | None = None) -> tuple[Network, dict[str, Any]]:
     """The mean of the weights of several checkpoints of one network, and the notes of the last of them.
 
-    Meant for checkpoints that came from the same weights; whether the mean reads better has to be measured. Statistics
-    of batch norms are averaged like weights, counters are those of the last.
+    Each counts by its share, or all the same. Meant for checkpoints that came from the same weights; whether the mean
+    reads better has to be measured. Statistics of batch norms are averaged like weights; counters are the last one's.
     """
     if not paths:
         raise CheckpointError("there are no checkpoints to average; give one or more files")
+    shares = shares or [1.0] * len(paths)
+    if len(shares) != len(paths) or min(shares) < 0 or not sum(shares) > 0:
+        raise CheckpointError(
+            f"{len(paths)} checkpoints and the shares {', '.join(f'{share:g}' for share in shares)}; "
+            "give one of 0 or more for each, not all 0"
+        )
     network, notes = load_checkpoint(paths[-1])
     mean = {name: torch.zeros_like(tensor) for name, tensor in network.state_dict().items()}
-    for path in paths:
+    for path, share in zip(paths, shares, strict=True):
         other, _ = load_checkpoint(path)
         if other.config != network.config or other.vocabulary.symbols != network.vocabulary.symbols:
             raise CheckpointError(
                 f"{path}: another network than that of {paths[-1]}; only weights of one can be averaged"
             )
         for name, tensor in other.state_dict().items():
-            mean[name] = mean[name] + tensor / len(paths) if tensor.is_floating_point() else tensor
+            mean[name] = mean[name] + tensor * (share / sum(shares)) if tensor.is_floating_point() else tensor
     fill(network, mean, "the mean")
-    return network, notes | {"mean_of": len(paths)}
+    return network, notes | {"mean_of": [share / sum(shares) for share in shares]}
 
 
 def fill(network: Network, tensors: Mapping[str, Tensor], where: str) -> None:

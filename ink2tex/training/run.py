@@ -6,7 +6,7 @@ the same command again goes on from there. Batches and dropout are functions of 
 computes what an uninterrupted one computes.
 
 The folder holds `recipe.yaml`, `state.pt`, `best-*.safetensors` (averaged weights, by validation WER), `train.csv`,
-`valid.csv` and TensorBoard files.
+`valid.csv`, TensorBoard files and, if the run began with other weights, those (`start.safetensors`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ from ink2tex.training.unfold import recovered, settle
 from ink2tex.vocabulary import Vocabulary
 
 STATE = "state.pt"
+#: The network that a run began with, if it was another's: its weights and those of the end may be averaged.
+START = "start.safetensors"
 #: Batches whose statistics the norms of an exported model begin with.
 _SETTLING = 16
 
@@ -338,6 +340,8 @@ def train(
         _start_from(network, Path(start_from))
         if Path(start_from).is_dir():  # its norms were folded away
             settle(network, legs.first(_SETTLING))
+        if process == 0:
+            save_checkpoint(network, folder / START, {"from": str(start_from)})
     system = System(network, recipe)
     keeper = Keeper(folder, legs, valid, console, minutes)
     loader = torch.utils.data.DataLoader(_Leg(legs), batch_size=None)
