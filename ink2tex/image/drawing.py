@@ -85,8 +85,9 @@ def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
     skeleton = thin(mask)
     thick = stroke_width * natural > _THICK
     # The strokes of photos are uneven: what wearing them tears apart would seem small.
-    plain = _by_pen_too(size_of(Parts.of(mask), stroke_width), mask, skeleton)
-    found = size_of(*open_parts(mask, stroke_width)) if thick else plain
+    by_pen = _size_by_pen(mask, skeleton)
+    plain = _by_pen_too(size_of(Parts.of(mask), stroke_width), by_pen)
+    found = _by_pen_too(size_of(*open_parts(mask, stroke_width)), by_pen) if thick else plain
     low, high = _THICK_SIZE_DOUBT if thick else _SIZE_DOUBT
     if low < found / natural < high and natural <= largest:
         if thick:
@@ -95,19 +96,26 @@ def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
     return _with_official_pen(mask, skeleton, stroke_width, min(plain, largest))
 
 
-def _by_pen_too(size: float, mask: np.ndarray, skeleton: np.ndarray) -> float:
-    """`size`, which the symbols of a mask tell, moved towards the one that makes its pen the official one.
+def _size_by_pen(mask: np.ndarray, skeleton: np.ndarray) -> float | None:
+    """The factor that makes the pen that has drawn a mask the official one; None if it was no even pen."""
+    half = cv2.distanceTransform(mask, cv2.DIST_L2, 5)[skeleton > 0]
+    pairs, _ = links(skeleton)
+    length = float(np.hypot(*(pairs[:, 0] - pairs[:, 1]).T).sum())
+    even = length > 0 and half.std() <= _EVEN * half.mean()
+    return _OFFICIAL_INK * length / cv2.countNonZero(mask) if even else None
+
+
+def _by_pen_too(size: float, by_pen: float | None) -> float:
+    """`size`, which the symbols tell, moved towards the one that the pen tells.
 
     The pen of an enlarged or reduced official bitmap tells its size better than the symbols do; that of any other
     drawing tells nothing. How far to move is the probability of the former, as likely as not to begin with.
     """
-    half = cv2.distanceTransform(mask, cv2.DIST_L2, 5)[skeleton > 0]
-    pairs, _ = links(skeleton)
-    length = float(np.hypot(*(pairs[:, 0] - pairs[:, 1]).T).sum())
-    if not length or half.std() > _EVEN * half.mean():
+    if by_pen is None:
         return size
-    apart = math.log(_OFFICIAL_INK * length / (cv2.countNonZero(mask) * size))
-    odds = _APART / _APART_BY_CHANCE * math.exp(0.5 * apart**2 * (_APART**-2 - _APART_BY_CHANCE**-2))
+    apart = math.log(by_pen / size)
+    # Beyond one in e^50 it is none, and the exponential of more might overflow.
+    odds = _APART / _APART_BY_CHANCE * math.exp(min(50.0, 0.5 * apart**2 * (_APART**-2 - _APART_BY_CHANCE**-2)))
     return size * math.exp(apart / (1 + odds))
 
 
