@@ -39,7 +39,7 @@ _STEP_SIZE: Final = 300_000
 
 
 #: The sizes at which a picture is looked at, as multiples of the usual one: answers are found at the first.
-VIEWS: Final = (1.0, 1.1, 1.2)
+VIEWS: Final = (1.0, 1 / 1.2, 1.1)
 #: So many answers, if not more are wanted, are judged at the other sizes.
 _DOUBTED: Final = 5
 
