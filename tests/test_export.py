@@ -55,7 +55,8 @@ def test_graphs_compute_what_the_network_computes(
     assert backend.directions == reference.directions == manifest.directions
     for direction in backend.directions:
         for ours, theirs in zip(scores(backend, direction), scores(reference, direction), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=2e-3)
+            # Sums of some hundred in single precision, added up in another order by every processor.
+            np.testing.assert_allclose(ours, theirs, atol=2e-3, rtol=3e-5)
 
 
 def test_a_transformer_is_refused_in_words(tmp_path: Path) -> None:
