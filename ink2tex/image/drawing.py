@@ -84,8 +84,8 @@ def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
     largest = min(MAX_EXTENT / max(mask.shape), math.sqrt(_MAX_PIXELS / mask.size))
     skeleton = thin(mask)
     thick = stroke_width * natural > _THICK
-    # The strokes of photos are uneven: what wearing them tears apart would seem small.
     by_pen = _size_by_pen(mask, skeleton)
+    # Not of worn strokes, unless a pen is thick: those of photos are uneven, and what is torn apart would seem small.
     plain = _by_pen_too(size_of(Parts.of(mask), stroke_width), by_pen)
     found = _by_pen_too(size_of(*open_parts(mask, stroke_width)), by_pen) if thick else plain
     low, high = _THICK_SIZE_DOUBT if thick else _SIZE_DOUBT
