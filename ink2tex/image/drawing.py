@@ -47,8 +47,14 @@ _BLOB: Final = 1.4
 #: Pens that are thicker than this at the official size are worn down to it and no further: where their strokes run
 #: into each other, a thin line could only guess how.
 _THICK: Final = 4.0
-#: The same where the picture keeps its size: nothing is redrawn there, and the network has met such pens in training.
-_WORN: Final = 5.0
+#: The same where the picture keeps its size, as ink for each pixel of the length of strokes: nothing is redrawn there,
+#: and the network has met such pens in training. Chosen on drawings of the 2013 set with pens of 6 and 7 px.
+_WORN: Final = 6.0
+#: But this part of their width stays at least: pens that are thicker still read better thick than torn.
+_LEFT: Final = 0.72
+#: Strokes that have run together have more ink for their length than their pen gives them: at most so much for each
+#: pixel of width is believed (a square pen, drawn in all directions, has 1.27).
+_MOST_INK: Final = 1.35
 #: The part of their width that tells the symbols of thick pens apart.
 _OPEN: Final = 0.5
 #: From pixel centres, as OpenCV counts, to pixel edges, and back.
@@ -84,25 +90,36 @@ def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
     largest = min(MAX_EXTENT / max(mask.shape), math.sqrt(_MAX_PIXELS / mask.size))
     skeleton = thin(mask)
     thick = stroke_width * natural > _THICK
-    by_pen = _size_by_pen(mask, skeleton)
+    ink = _ink_of_length(mask, skeleton)
+    by_pen = _size_by_pen(mask, skeleton, ink)
     # Not of worn strokes, unless a pen is thick: those of photos are uneven, and what is torn apart would seem small.
     plain = _by_pen_too(size_of(Parts.of(mask), stroke_width), by_pen)
     found = _by_pen_too(size_of(*open_parts(mask, stroke_width)), by_pen) if thick else plain
     low, high = _THICK_SIZE_DOUBT if thick else _SIZE_DOUBT
     if low < found / natural < high and natural <= largest:
         if thick:
-            return _scaled(_worn_down(mask, stroke_width, _WORN / natural), natural)
+            # The middle of a stroke tells its width to two pixels only, which is too rough to wear it down by.
+            width = min(ink, _MOST_INK * stroke_width)
+            return _scaled(_worn_down(mask, width, max(_WORN / natural, _LEFT * width)), natural)
         return _with_official_pen(mask, skeleton, stroke_width, natural)
     return _with_official_pen(mask, skeleton, stroke_width, min(plain, largest))
 
 
-def _size_by_pen(mask: np.ndarray, skeleton: np.ndarray) -> float | None:
-    """The factor that makes the pen that has drawn a mask the official one; None if it was no even pen."""
-    half = cv2.distanceTransform(mask, cv2.DIST_L2, 5)[skeleton > 0]
+def _ink_of_length(mask: np.ndarray, skeleton: np.ndarray) -> float:
+    """The ink of a mask for each pixel of the length of its strokes; infinite without any length."""
     pairs, _ = links(skeleton)
     length = float(np.hypot(*(pairs[:, 0] - pairs[:, 1]).T).sum())
-    even = length > 0 and half.std() <= _EVEN * half.mean()
-    return _OFFICIAL_INK * length / cv2.countNonZero(mask) if even else None
+    return cv2.countNonZero(mask) / length if length else math.inf
+
+
+def _size_by_pen(mask: np.ndarray, skeleton: np.ndarray, ink: float) -> float | None:
+    """The factor that makes the pen that has drawn a mask, `ink` px for each of length, the official one.
+
+    None if it was no even pen.
+    """
+    half = cv2.distanceTransform(mask, cv2.DIST_L2, 5)[skeleton > 0]
+    even = ink < math.inf and half.std() <= _EVEN * half.mean()
+    return _OFFICIAL_INK / ink if even else None
 
 
 def _by_pen_too(size: float, by_pen: float | None) -> float:
