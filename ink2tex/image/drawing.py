@@ -1,4 +1,4 @@
-"""Redrawing a mask of strokes with the official pen, upright and at the official size."""
+"""Redrawing a mask of strokes with about the official pen, upright and at the official size."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ _THICK_SIZE_DOUBT: Final = (0.65, 1.65)
 #: Ink of the official bitmaps for each pixel of the length of their strokes, as it is found in pictures of them that
 #: are half to three times as large (a little above 3: strokes have ends, and a square pen is wider across its corners).
 _OFFICIAL_INK: Final = 3.6
+#: Strokes that have so many times as much at the official size are not redrawn: what thinning makes of them is further
+#: from how they were drawn than another pen is.
+_OWN_PEN: Final = (0.6, 1.7)
 #: The width of strokes that one pen has drawn varies by less than this part.
 _EVEN: Final = 0.225
 #: How far the sizes that symbols and pen tell are apart (standard deviations of the logarithm of their ratio): for
@@ -83,7 +86,7 @@ def chain(*maps: np.ndarray) -> np.ndarray:
 
 
 def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
-    """The strokes of a mask (uint8) with the official pen at the official size.
+    """The strokes of a mask (uint8) with about the official pen at the official size.
 
     If that is about the size of the picture, which is `natural` times the mask's, it is the picture's.
     """
@@ -101,8 +104,12 @@ def redraw(mask: np.ndarray, stroke_width: float, natural: float) -> Drawing:
             # The middle of a stroke tells its width to two pixels only, which is too rough to wear it down by.
             width = min(ink, _MOST_INK * stroke_width)
             return _scaled(_worn_down(mask, width, max(_WORN / natural, _LEFT * width)), natural)
-        return _with_official_pen(mask, skeleton, stroke_width, natural)
-    return _with_official_pen(mask, skeleton, stroke_width, min(plain, largest))
+        scale = natural
+    else:
+        scale = min(plain, largest)
+    if _OWN_PEN[0] < ink * scale / _OFFICIAL_INK < _OWN_PEN[1]:
+        return _scaled(mask, scale)
+    return _with_official_pen(mask, skeleton, stroke_width, scale)
 
 
 def _ink_of_length(mask: np.ndarray, skeleton: np.ndarray) -> float:
@@ -176,7 +183,14 @@ def _scaled(mask: np.ndarray, scale: float) -> Drawing:
     height, width = (max(1, round((ends[-1] + 1 - ends[0]) * scale)) for ends in (rows, columns))
     step = 1 / scale
     back = np.array([[step, 0.0, columns[0] - left * step], [0.0, step, rows[0] - top * step]])
-    return Drawing(_warped(mask, back, (top + height + bottom, left + width + right)), scale, back)
+    bitmap = _warped(mask, back, (top + height + bottom, left + width + right))
+    rows, columns = np.flatnonzero(bitmap.any(axis=1)), np.flatnonzero(bitmap.any(axis=0))
+    if not len(rows):  # so little that nothing is left of it
+        return Drawing(bitmap, scale, back)
+    # Ends of strokes that cover less than half of a pixel are gone; the margins follow.
+    inside = bitmap[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    back[:, 2] += (columns[0] - left) * step, (rows[0] - top) * step
+    return Drawing(np.pad(inside, ((top, bottom), (left, right))), scale, back)
 
 
 def _warped(mask: np.ndarray, back: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

@@ -5,9 +5,9 @@
 3. Rules, specks and what belongs to the table under the page are dropped (`ink2tex.image.cleaning`).
 4. Ink that turns out to be drawn as the official bitmaps are, only on another ground (dark on light, with other
    margins, after a JPEG file), becomes that bitmap again.
-5. Otherwise the strokes are thinned to lines (`ink2tex.image.thinning`), scaled to the official size, which is
-   told from the sizes of connected parts as `official_scale` tells it from strokes, and drawn with the official
-   brush; those of thick pens are only worn down.
+5. Otherwise the ink is scaled to the official size, which is told from the sizes of connected parts as
+   `official_scale` tells it from strokes. Strokes whose pen then is far from the official one are thinned to lines
+   (`ink2tex.image.thinning`) and drawn with the official brush, or, if it is a thick one, worn down.
 """
 
 from __future__ import annotations
