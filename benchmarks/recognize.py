@@ -144,7 +144,8 @@ def against_torch(
         return stepper.steps
 
     def on_onnx(small: np.ndarray, cap: int) -> int:
-        stepper = Counted(reader.backend.encode([small]).stepper(network.directions[0], threads))
+        encoded = reader.backend.encode([small], threads)
+        stepper = Counted(encoded.stepper(network.directions[0], threads))
         search(stepper, network.vocabulary, np.array([cap]), options)
         return stepper.steps
 
