@@ -60,6 +60,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_several_training_processes_tell_an_error_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ink2tex.app.cli", "train", "missing.yaml", "--data", "ink", "--processes", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("ink2tex: missing.yaml: there is no such file")
+
+
 def test_a_trained_checkpoint_is_evaluated_and_its_predictions_score_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -481,6 +481,9 @@ def main() -> None:
     try:
         app()
     except Ink2TexError as error:
+        from ink2tex.training.launch import let_the_first_speak
+
+        let_the_first_speak()
         typer.echo(f"ink2tex: {error}", err=True)
         sys.exit(2)
 

@@ -8,9 +8,10 @@ of itself under torch's own launcher; on several machines `torchrun -m ink2tex.a
 from __future__ import annotations
 
 import ctypes.util
+import logging
 import os
-import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 #: Allocators that hand memory back and forth faster than the system's; used if one is installed.
@@ -35,11 +36,38 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def run_processes(processes: int, arguments: Sequence[str]) -> int:
-    """Run `ink2tex` with `arguments` in several processes; their exit code."""
-    cores = os.cpu_count() or 1
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command += ["-m", "ink2tex.app.cli", *arguments]
-    return subprocess.call(command, env=environment(max(1, cores // processes)))
+    """Run `ink2tex` with `arguments` in several processes; their exit code.
+
+    The launcher runs in this process, so that the way it ends can be told in a word instead of its traceback: what
+    went wrong has been said by the process that it went wrong in.
+    """
+    os.environ.update(environment(max(1, (os.cpu_count() or 1) // processes)))
+    from torch.distributed import run as launcher
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    command = ["--standalone", f"--nproc-per-node={processes}", "-m", "ink2tex.app.cli", *arguments]
+    logging.disable(logging.ERROR)
+    try:
+        launcher.run(launcher.parse_args(command))
+    except ChildFailedError as error:
+        code = error.get_first_failure()[1].exitcode
+        return code if code > 0 else 1
+    except SignalException as signal:
+        print("ink2tex: stopped; the same command goes on from what was saved last", file=sys.stderr)
+        return 128 + signal.sigval
+    finally:
+        logging.disable(logging.NOTSET)
+    return 0
+
+
+def let_the_first_speak(seconds: float = 10.0) -> None:
+    """Wait, in all training processes but the first: they mostly see the same error, and one of them is to tell it.
+
+    Its end is theirs. Whoever is still there afterwards has seen an error that the first has not.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        time.sleep(seconds)
 
 
 def prepare_process() -> None:
