@@ -5,7 +5,8 @@
 Forward, losses and backward of a batch of 16 images of 110 × 320 pixels with 20 tokens each, both directions, AAM.
 The process starts itself again in the environment of a training process (`ink2tex.training.launch`: allocator, kernel
 cache), which serves both. Rounds of both alternate, so that a noisy machine disturbs both; the median of each counts.
-The plain transcription (`benchmarks/plain.py`) runs with the same weights in torch's default memory layout.
+The plain transcription (`benchmarks/plain.py`) runs with the same weights in torch's default memory layout. On a
+processor that multiplies matrices in bfloat16, a third line has our step with such products (`run.precision: auto`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ink2tex.model import losses
 from ink2tex.model.config import NetworkConfig
 from ink2tex.model.network import Network
 from ink2tex.training import launch
-from ink2tex.training.system import sequences
+from ink2tex.training.system import has_matrix_unit, sequences
 from ink2tex.vocabulary import Vocabulary
 
 BATCH, HEIGHT, WIDTH, TOKENS = 16, 110, 320, 20
@@ -60,25 +61,33 @@ def main() -> None:
         total = sum(losses.recognition(out.logits, target) for out, (_, target) in zip(decoded, pairs, strict=True))
         return total + 0.5 * losses.mutual(decoded[0].logits, decoded[1].logits, lengths, 2.0)
 
-    def ours() -> None:
+    def ours(half: bool = False) -> None:
         network.zero_grad()
-        loss(network(images, mask, inputs)[1]).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            decoded = network(images, mask, inputs)[1]
+        loss(decoded).backward()
+
+    def in_half_as_many_bits() -> None:
+        ours(half=True)
 
     def transcription() -> None:
         reference.zero_grad()
         features = plain.encode(reference.encoder, images)
         loss([plain.decode(b, features, None, t) for b, t in zip(reference.branches, inputs, strict=True)]).backward()
 
-    for step in (ours, transcription):  # kernels are built in the first call
+    steps: dict[str, Callable[[], None]] = {"plain transcription": transcription, "ink2tex": ours}
+    if has_matrix_unit():
+        steps["in bfloat16"] = in_half_as_many_bits
+    for step in steps.values():  # kernels are built in the first call
         step()
-    times: dict[str, list[float]] = {"ours": [], "plain": []}
+    times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(arguments.rounds):
-        times["ours"].append(timed(ours))
-        times["plain"].append(timed(transcription))
+        for name, step in steps.items():
+            times[name].append(timed(step))
     speed = {name: BATCH / statistics.median(values) for name, values in times.items()}
-    print(f"plain transcription  {speed['plain']:6.2f} images/s")
-    print(f"ink2tex              {speed['ours']:6.2f} images/s")
-    print(f"ratio                {speed['ours'] / speed['plain']:6.2f}")
+    for name, value in speed.items():
+        ratio = "" if name == "plain transcription" else f"  ratio {value / speed['plain transcription']:5.2f}"
+        print(f"{name:20s} {value:6.2f} images/s{ratio}")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,16 @@ def test_singular_values_come_near_one_and_vectors_stay(shape: tuple[int, ...]) 
     assert (diagonal - torch.diag_embed(diagonal.diagonal(dim1=-2, dim2=-1))).abs().max() < 1e-4
 
 
+def test_products_in_half_as_many_bits_are_as_orthogonal() -> None:
+    torch.manual_seed(2)
+    matrix = torch.randn(12, 40)
+    exact, rough = orthogonal(matrix), orthogonal(matrix, torch.bfloat16)
+    assert rough.dtype is torch.float32
+    assert torch.linalg.svdvals(rough).min() > 0.6
+    assert torch.linalg.svdvals(rough).max() < 1.3
+    assert 0 < float((exact - rough).norm() / exact.norm()) < 0.05
+
+
 def test_nothing_to_follow_is_no_step() -> None:
     assert orthogonal(torch.zeros(3, 5)).abs().max() == 0
 

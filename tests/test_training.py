@@ -86,6 +86,48 @@ def test_the_log_holds_means_over_all_steps(tmp_path: Path) -> None:
         assert float(whole[part]) == pytest.approx(sum(values) / 3, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("encoder", "decoder"),
+    [("light-densenet", "gru"), ("densenet", "lstm"), ("xception", "gru"), ("mobilenetv2", "transformer")],
+)
+def test_products_in_half_as_many_bits_change_gradients_a_little(encoder: str, decoder: str) -> None:
+    sizes = {"growth": 12, "blocks": [3, 3, 3] if encoder == "densenet" else [3, 3], "width": 0.25, "dropout": 0.1}
+    network = {"encoder": {"kind": encoder, **sizes}, "decoder": {"kind": decoder, "hidden": 64, "layers": 1}}
+    samples = [drawn(label) for label in LABELS[:6]]
+    maker = BatchMaker(samples, Vocabulary(), BatchSettings(size=6))
+    batch = maker.draw(maker.plan(0), 0)
+    values, gradients = [], []
+    for precision in ("float32", "bfloat16"):
+        recipe = tiny(network=network, run={"precision": precision}, optimiser={"kind": "muon", "rate": 1e-3})
+        torch.manual_seed(5)
+        system = System(Network(recipe.network, Vocabulary()), recipe).train()
+        torch.manual_seed(6)
+        loss, _ = system.losses(batch)
+        loss.backward()
+        values.append(float(loss.detach()))
+        named = [(name, p.grad) for name, p in system.named_parameters() if "score.bias" not in name]  # always 0
+        assert all(g is not None and g.dtype is torch.float32 for _, g in named)
+        gradients.append(torch.cat([g.flatten() for _, g in named if g is not None]))
+        assert all(b.dtype is torch.float32 for b in system.network.buffers() if b.is_floating_point())
+        system.configure_optimizers().step()
+        assert all(p.dtype is torch.float32 and p.isfinite().all() for p in system.parameters())
+    assert values[1] == pytest.approx(values[0], rel=0.005)
+    exact, rough = gradients
+    assert (exact != rough).any()
+    if "densenet" in encoder:  # the others, untrained and a fourth as wide, take any small change for a large one
+        assert float(torch.nn.functional.cosine_similarity(exact, rough, 0)) > 0.95
+
+
+def test_the_processor_decides_on_the_precision_if_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for unit in (False, True):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda unit=unit: unit)
+        for precision, half in (("auto", unit), ("bfloat16", True), ("float32", False)):
+            recipe = tiny(run={"precision": precision})
+            assert System(Network(recipe.network, Vocabulary()), recipe).in_bfloat16 is half
+    with pytest.raises(RecipeError, match=r"run\.precision"):
+        tiny(run={"precision": "float16"})
+
+
 # -- resuming ----------------------------------------------------------------------------------------------------------
 
 RUN = textwrap.dedent(

@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ink2tex.model.config import AttentionConfig
+from ink2tex.model.masking import product_type, widen
 
 
 class Memory(NamedTuple):
@@ -51,7 +52,7 @@ class _Lend(torch.autograd.Function):
         if ctx.owed:
             attentions, pulls = (torch.cat(parts, 1) for parts in zip(*ctx.owed, strict=True))  # (B, T, L), (B, T, D)
             ctx.owed.clear()
-            grad = torch.baddbmm(grad, attentions.transpose(1, 2), pulls)
+            grad = torch.baddbmm(grad, attentions.to(grad.dtype).transpose(1, 2), pulls)
         return grad, None
 
 
@@ -60,6 +61,7 @@ class _Context(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, attention: Tensor, features: Tensor, owed: list[tuple[Tensor, Tensor]]) -> Tensor:
+        attention = attention.to(features.dtype)
         ctx.save_for_backward(attention, features)
         ctx.owed = owed
         return attention @ features
@@ -69,7 +71,7 @@ class _Context(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         attention, features = ctx.saved_tensors
         ctx.owed.append((attention, grad))
-        return grad @ features.transpose(1, 2), None, None
+        return widen(grad @ features.transpose(1, 2)), None, None
 
 
 class CoverageAttention(nn.Module):
@@ -92,16 +94,17 @@ class CoverageAttention(nn.Module):
     def memory(self, features: Tensor, mask: Tensor | None) -> Memory:
         """Everything about the image that does not change from step to step; features are (B, D, H, W)."""
         b, _, h, w = features.shape
-        flat = features.flatten(2).transpose(1, 2)  # (B, L, D)
+        flat = features.flatten(2).transpose(1, 2).to(product_type(features))  # (B, L, D)
         owed: list[tuple[Tensor, Tensor]] | None = None
         if torch.is_grad_enabled() and flat.requires_grad:
             owed = []
             flat = _Lend.apply(flat, owed)
-        keys = self.keys_of(flat)
-        bias = flat.new_zeros(b, h * w)
+        keys = self.keys_of(flat).to(flat.dtype)
+        bias = widen(flat.new_zeros(b, h * w))
         if mask is not None:
             bias = bias.masked_fill(mask.reshape(b, -1) == 0, float("-inf"))
-        return Memory(flat, keys, bias, *self.fold(), (h, w), owed)
+        filters, mixing = (weight.to(flat.dtype) for weight in self.fold())
+        return Memory(flat, keys, bias, filters, mixing, (h, w), owed)
 
     def keys_of(self, features: Tensor) -> Tensor:
         """The image's share of the energies (B, L, d), doubled, with all biases; features are (B, L, D)."""
@@ -131,8 +134,8 @@ class CoverageAttention(nn.Module):
             scores = self._scores_by_channel(memory, query, covered)
         else:
             energy = memory.keys.unsqueeze(1) + query.unsqueeze(2)  # (B, k, L, d)
-            energy = energy + self.coverage_term(memory, covered).view_as(energy)
-            scores = 2 * self.score(torch.sigmoid(energy)).squeeze(-1)  # (B, k, L)
+            energy = energy + self.coverage_term(memory, covered.to(energy.dtype)).view_as(energy)
+            scores = 2 * widen(self.score(torch.sigmoid(energy))).squeeze(-1)  # (B, k, L)
         attention = torch.softmax(scores + memory.bias.unsqueeze(1), dim=-1)
         if memory.owed is not None:
             return attention, _Context.apply(attention, memory.features, memory.owed)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from ink2tex.model.attention import CoverageAttention, Memory
 from ink2tex.model.config import DecoderConfig
+from ink2tex.model.masking import widen
 
 
 class Decoded(NamedTuple):
@@ -42,8 +43,8 @@ class GruCell(nn.Module):
     def forward(self, projected: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """One step from `self.input(x)`, which a caller may have computed for many steps at once."""
         (h,) = state
-        zx, rx, cx = projected.chunk(3, dim=-1)
-        zh, rh, ch = self.hidden(h).chunk(3, dim=-1)
+        zx, rx, cx = widen(projected).chunk(3, dim=-1)
+        zh, rh, ch = widen(self.hidden(h)).chunk(3, dim=-1)
         z = torch.sigmoid(zx + zh)
         candidate = torch.tanh(torch.addcmul(cx, torch.sigmoid(rx + rh), ch))
         return (torch.lerp(candidate, h, z),)
@@ -62,7 +63,7 @@ class LstmCell(nn.Module):
 
     def forward(self, projected: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         h, memory = state
-        i, f, c, o = (projected + self.hidden(h)).chunk(4, dim=-1)
+        i, f, c, o = (widen(projected) + widen(self.hidden(h))).chunk(4, dim=-1)
         memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(c)
         return torch.sigmoid(o) * torch.tanh(memory), memory
 
@@ -103,7 +104,7 @@ class RecurrentDecoder(nn.Module):
         """The state before the first step: tanh of a linear map of the masked mean of the features."""
         valid = (memory.bias == 0).to(memory.features.dtype)  # (B, L)
         mean = (valid.unsqueeze(1) @ memory.features) / valid.sum(1)[:, None, None]  # (B, 1, D)
-        h = torch.tanh(self.initial(mean)).expand(-1, hypotheses, -1)  # (B, k, n)
+        h = torch.tanh(widen(self.initial(mean))).expand(-1, hypotheses, -1)  # (B, k, n)
         cells = (h, *(torch.zeros_like(h) for _ in range(self.first.states - 1)))
         return RecurrentState(cells, h.new_zeros(*h.shape[:2], memory.bias.shape[1]))
 
@@ -148,7 +149,7 @@ class RecurrentDecoder(nn.Module):
             attentions.append(attention)
         rows = self.maxout(embedded, torch.cat(hidden, 1), torch.cat(contexts, 1))
         attention = torch.cat(attentions, 1).unflatten(2, memory.size)
-        return Decoded(self.classify(rows), attention, rows)
+        return Decoded(widen(self.classify(rows)), attention, rows)
 
 
 class TransformerMemory(NamedTuple):
@@ -225,7 +226,7 @@ class TransformerDecoder(nn.Module):
         memory = self.memory(features, mask)
         rows, attention = self.run(memory, self.embedding(tokens).unsqueeze(1))
         rows = rows.squeeze(1)
-        return Decoded(self.output(rows), attention.squeeze(1).unflatten(2, memory.size), rows)
+        return Decoded(widen(self.output(rows)), widen(attention).squeeze(1).unflatten(2, memory.size), rows)
 
 
 class TransformerLayer(nn.Module):

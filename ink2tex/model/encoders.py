@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from ink2tex.model import masking
 from ink2tex.model.config import EncoderConfig
-from ink2tex.model.masking import Mask, MaskedNorm
+from ink2tex.model.masking import Mask, MaskedNorm, product_type, widen
 
 #: Height and width of the picture over height and width of the features.
 REDUCTION = 16
@@ -75,6 +75,18 @@ class DenseBlock(nn.ModuleList):
         return x
 
 
+def _height(rows: int, dtype: torch.dtype) -> int:
+    """How many rows an array for `rows` of them gets.
+
+    Products in bfloat16 are compiled for every size, which may take longer than to compute them: sizes are rounded up
+    to four binary digits, so that those of most batches are the same.
+    """
+    if dtype is not torch.bfloat16:
+        return rows
+    unit = 1 << max(0, rows.bit_length() - 4)
+    return -(-rows // unit) * unit
+
+
 class _Appended(torch.autograd.Function):
     """A dense block for training that never copies what earlier layers made.
 
@@ -86,40 +98,46 @@ class _Appended(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, block: DenseBlock, mask: Mask, x: Tensor, *parameters: Tensor) -> Tensor:
         b, c, h, w = x.shape
-        columns = x.new_empty(b * h * w, block.outputs)
-        columns[:, :c] = x.permute(0, 2, 3, 1).reshape(-1, c)
-        ctx.block, ctx.inputs, ctx.parameters, ctx.graphs = block, c, parameters, []
+        dtype = product_type(x)
+        n = b * h * w
+        # Zeros, since products in bfloat16 read a few columns too many and multiply them by zero: a NaN would stay one.
+        columns = x.new_zeros(_height(n, dtype), block.outputs, dtype=dtype)
+        columns[:n, :c] = x.permute(0, 2, 3, 1).reshape(-1, c)
+        ctx.block, ctx.inputs, ctx.parameters, ctx.graphs, ctx.dtype = block, c, parameters, [], x.dtype
         for layer in cast(Iterable[DenseLayer], block):
-            made = columns[:, :c] @ layer.conv1.weight.flatten(1).t()
+            made = widen((columns[:, :c] @ layer.conv1.weight.flatten(1).t().to(dtype))[:n])
             with torch.enable_grad():
                 wide = made.view(b, h, w, -1).permute(0, 3, 1, 2).requires_grad_()
                 new = layer.widened(wide, mask)
             ctx.graphs.append((wide, new))
             growth = new.shape[1]
-            columns[:, c : c + growth] = new.detach().permute(0, 2, 3, 1).reshape(-1, growth)
+            columns[:n, c : c + growth] = new.detach().permute(0, 2, 3, 1).reshape(-1, growth)
             c += growth
         ctx.columns = columns
-        return columns.view(b, h, w, -1).permute(0, 3, 1, 2)
+        return columns[:n].view(b, h, w, -1).permute(0, 3, 1, 2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         b, c, h, w = grad.shape
-        pull = grad.permute(0, 2, 3, 1).reshape(-1, c).clone()  # (N, C)
+        n = b * h * w
+        pull = torch.zeros_like(ctx.columns)  # (N or more, C)
+        pull[:n] = grad.permute(0, 2, 3, 1).reshape(-1, c)
         gradients: dict[int, Tensor] = {}
         for layer, (wide, new) in zip(reversed(ctx.block), reversed(ctx.graphs), strict=True):
             growth = new.shape[1]
-            own = pull[:, c - growth : c].reshape(b, h, w, growth).permute(0, 3, 1, 2)
+            own = pull[:n, c - growth : c].to(new.dtype).reshape(b, h, w, growth).permute(0, 3, 1, 2)
             c -= growth
             inner = [p for p in layer.parameters() if p is not layer.conv1.weight]
             back, *found = torch.autograd.grad(new, [wide, *inner], own)
             gradients |= {id(p): g for p, g in zip(inner, found, strict=True)}
-            rows = back.permute(0, 2, 3, 1).reshape(-1, back.shape[1])
+            rows = pull.new_zeros(len(pull), back.shape[1])
+            rows[:n] = back.permute(0, 2, 3, 1).reshape(-1, back.shape[1])
             weight = layer.conv1.weight
-            gradients[id(weight)] = (rows.t() @ ctx.columns[:, :c]).view_as(weight)
-            pull[:, :c].addmm_(rows, weight.flatten(1))
+            gradients[id(weight)] = (rows.t() @ ctx.columns[:, :c]).view_as(weight).to(weight.dtype)
+            pull[:, :c].addmm_(rows, weight.flatten(1).to(pull.dtype))
         ctx.graphs.clear()
-        start = pull[:, : ctx.inputs].reshape(b, h, w, -1).permute(0, 3, 1, 2)
+        start = pull[:n, : ctx.inputs].to(ctx.dtype).reshape(b, h, w, -1).permute(0, 3, 1, 2)
         return None, None, start, *(gradients[id(p)] for p in ctx.parameters)
 
 

@@ -17,6 +17,16 @@ from torch.nn import functional as F
 Mask = Tensor | None  # (B, 1, H, W) of 0 and 1
 
 
+def widen(x: Tensor) -> Tensor:
+    """What a product in bfloat16 made, in the 32 bits that everything between the products is computed with."""
+    return x.float() if x.dtype is torch.bfloat16 else x
+
+
+def product_type(x: Tensor) -> torch.dtype:
+    """The type in which products with `x` are computed: autocast's where it is on, or its own."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+
+
 def halve(mask: Mask) -> Mask:
     """The mask after a stride of 2; an odd last row or column stays, as ceil-mode pooling keeps it."""
     return None if mask is None else mask[:, :, ::2, ::2]
@@ -112,6 +122,7 @@ class MaskedNorm(nn.BatchNorm2d):
         self.relu = relu
 
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+        x = widen(x)
         if self.training and mask is not None:
             return self._masked(x, mask)
         y = super().forward(x)
@@ -123,7 +134,8 @@ class MaskedNorm(nn.BatchNorm2d):
         b, c, h, w = x.shape
         flat = x.permute(0, 2, 3, 1).reshape(-1, c)  # (B·H·W, C), a view in channels_last
         rows = mask.reshape(-1)
-        y, mean, var = _NormRelu.apply(flat, self.weight, self.bias, rows, self.eps, self.relu)
+        with torch.autocast("cpu", enabled=False):  # sums need their 32 bits
+            y, mean, var = _NormRelu.apply(flat, self.weight, self.bias, rows, self.eps, self.relu)
         with torch.no_grad():
             count = rows.sum()
             momentum = self.momentum if self.momentum is not None else 0.1

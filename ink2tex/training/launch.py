@@ -28,7 +28,7 @@ def environment(threads: int) -> dict[str, str]:
     values = dict(os.environ)
     values.setdefault("OMP_NUM_THREADS", str(threads))
     # One kernel per layer and shape; the default of 1,024 would rebuild them again and again.
-    values.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16384")
+    values.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "65536")
     library = next(filter(None, map(ctypes.util.find_library, ALLOCATORS)), None)
     if library and "LD_PRELOAD" not in values:
         values["LD_PRELOAD"] = library

@@ -21,16 +21,19 @@ ITERATIONS = 5
 MOMENTUM = 0.95
 
 
-def orthogonal(matrix: Tensor) -> Tensor:
-    """About the nearest matrix with singular values near 1 (between 0.7 and 1.2), for `matrix` (…, m, n)."""
+def orthogonal(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """About the nearest matrix with singular values near 1 (between 0.7 and 1.2), for `matrix` (…, m, n).
+
+    The iteration corrects itself, so products in bfloat16 serve where they are faster (`dtype`).
+    """
     a, b, c = QUINTIC
     tall = matrix.shape[-2] > matrix.shape[-1]
     x = matrix.mT if tall else matrix
-    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
+    x = (x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)).to(dtype)
     for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+    return (x.mT if tall else x).to(matrix.dtype)
 
 
 def groups_of(module: nn.Module, classes: int) -> list[dict[str, Any]]:
@@ -67,8 +70,11 @@ class Muon(torch.optim.AdamW):
     Updates are scaled to the size that AdamW's have (root mean square 0.2), so that one rate serves both.
     """
 
-    def __init__(self, module: nn.Module, classes: int, lr: float, weight_decay: float) -> None:
+    def __init__(
+        self, module: nn.Module, classes: int, lr: float, weight_decay: float, dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__(groups_of(module, classes), lr=lr, weight_decay=weight_decay)
+        self.dtype = dtype
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -100,7 +106,7 @@ class Muon(torch.optim.AdamW):
             momentum = state["momentum"].lerp_(p.grad, 1 - MOMENTUM)
             if owner == process:
                 matrix = p.grad.lerp(momentum, MOMENTUM).flatten(1).unflatten(0, (group["gates"], -1))  # (G, m, n)
-                directions.append(orthogonal(matrix).reshape(p.shape))
+                directions.append(orthogonal(matrix, self.dtype).reshape(p.shape))
             else:
                 directions.append(torch.zeros_like(p))
         if processes > 1 and directions:

@@ -17,11 +17,17 @@ from torch import Tensor, nn
 
 from ink2tex.data.batches import Batch
 from ink2tex.model import losses
+from ink2tex.model.masking import widen
 from ink2tex.model.network import Network
 from ink2tex.training.evaluation import to_tensors
 from ink2tex.training.muon import Muon
 from ink2tex.training.recipe import Recipe, ScheduleSettings
 from ink2tex.vocabulary import Direction
+
+
+def has_matrix_unit() -> bool:
+    """Whether this processor multiplies matrices in bfloat16 several times as fast as in 32 bits."""
+    return bool(torch.cpu._is_amx_tile_supported())
 
 
 def sequences(tokens: Tensor, lengths: Tensor, direction: Direction) -> tuple[Tensor, Tensor]:
@@ -126,6 +132,8 @@ class System(lightning.LightningModule):
             if recipe.loss.cells
             else None
         )
+        #: Products in bfloat16, everything between them and the weights themselves in 32 bits.
+        self.in_bfloat16 = recipe.run.precision == "bfloat16" or (recipe.run.precision == "auto" and has_matrix_unit())
         self.step = 0
         self.parts: dict[str, float] = {}
 
@@ -141,7 +149,8 @@ class System(lightning.LightningModule):
                 self.parameters(), lr=settings.rate, rho=0.95, eps=1e-8, weight_decay=settings.weight_decay
             )
         if settings.kind == "muon":
-            return Muon(self, len(self.network.vocabulary), lr=settings.rate, weight_decay=settings.weight_decay)
+            dtype = torch.bfloat16 if self.in_bfloat16 else torch.float32
+            return Muon(self, len(self.network.vocabulary), settings.rate, settings.weight_decay, dtype)
         decayed = [p for p in self.parameters() if p.requires_grad and p.dim() > 1]
         plain = [p for p in self.parameters() if p.requires_grad and p.dim() <= 1]
         groups: list[dict[str, Any]] = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
@@ -177,7 +186,9 @@ class System(lightning.LightningModule):
         directions = self.network.directions
         pairs = [sequences(tokens, lengths, direction) for direction in directions]
         inputs = [self._noisy(given, settings.token_noise) for given, _ in pairs]
-        features, decoded = self.network(images, mask, inputs)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.in_bfloat16):
+            features, decoded = self.network(images, mask, inputs)
+            cell_logits = self.cells(features.flatten(2).transpose(1, 2)) if self.cells is not None else None
         names = [f"{d.value}{'' if directions.count(d) == 1 else i + 1}" for i, d in enumerate(directions)]
         parts = {
             name: losses.recognition(out.logits, targets, settings.smoothing)
@@ -203,9 +214,8 @@ class System(lightning.LightningModule):
             ]
             parts["attention"] = torch.stack(ink).sum()
             total = total + weight * parts["attention"]
-        if self.cells is not None:
-            logits = self.cells(features.flatten(2).transpose(1, 2))
-            parts["cells"] = losses.symbols_of_cells(logits, tokens, cells)
+        if cell_logits is not None:
+            parts["cells"] = losses.symbols_of_cells(widen(cell_logits), tokens, cells)
             total = total + settings.cells * parts["cells"]
         count = float((lengths + 1).sum())
         means = {name: float(value.detach()) / count for name, value in parts.items()}
