@@ -11,6 +11,9 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from onnx import TensorProto, numpy_helper
 
 from ink2tex.data.sample import Sample
@@ -21,7 +24,7 @@ from ink2tex.runtime.bundle import MANIFEST, read_manifest
 from ink2tex.runtime.onnx_backend import OnnxBackend
 from ink2tex.runtime.recognizer import Decode, Recognizer, load
 from ink2tex.search import SearchOptions, rescore
-from ink2tex.training.export import calibrate, export
+from ink2tex.training.export import calibrate, export, in_eight_bits
 from ink2tex.vocabulary import Direction
 from tests.drawn import SAMPLES
 from tests.tiny import BITMAPS, tiny_network
@@ -68,20 +71,38 @@ def test_fewer_bytes_keep_the_answers(tiny_checkpoint: Path, tiny_model: Path, t
     network, _ = load_checkpoint(tiny_checkpoint)
     exact = scores(OnnxBackend(tiny_model), Direction.L2R)
     error = {}
-    for precision in ("float16", "float24"):
+    for precision in ("int8", "float16", "float24"):
         export(network, tmp_path / precision, precision)  # type: ignore[arg-type]
         found = scores(OnnxBackend(tmp_path / precision), Direction.L2R)
         error[precision] = max(float(np.abs(a - b).max()) for a, b in zip(exact, found, strict=True))
     assert error["float24"] < error["float16"] / 20
     assert error["float16"] < 0.1
+    assert error["int8"] < 1
 
     def size(folder: Path) -> int:
         return sum(file.stat().st_size for file in folder.glob("*.onnx"))
 
-    assert size(tmp_path / "float16") < size(tmp_path / "float24") < size(tiny_model)
+    assert size(tmp_path / "int8") < size(tmp_path / "float16") < size(tmp_path / "float24") < size(tiny_model)
 
 
-@pytest.mark.parametrize("precision", ["float16", "float24"])
+@given(
+    weights=arrays(np.float32, st.tuples(*[st.integers(1, 6)] * 3), elements=st.floats(-8, 8, width=32)),
+    first=st.booleans(),
+)
+def test_eight_bits_are_right_to_half_a_unit_of_their_row(weights: np.ndarray, first: bool) -> None:
+    """Rows of very different size, along the first axis or the last, keep what a common unit would lose."""
+    axis = 0 if first else 2
+    sizes = np.expand_dims(10.0 ** np.arange(weights.shape[axis]), [a for a in range(3) if a != axis])
+    weights = (weights * sizes).astype(np.float32)
+    codes, units = in_eight_bits(weights)
+    assert codes.dtype == np.int8
+    assert np.abs(codes.astype(int)).max() <= 127
+    assert (np.abs(codes * units - weights) <= 0.501 * units + 1e-30).all()
+    rows = np.abs(weights).max(axis=tuple(a for a in range(3) if a != axis), keepdims=True)
+    assert np.square(codes * units - weights).sum() <= np.square(rows / 127 * 0.501).sum() * weights.size + 1e-30
+
+
+@pytest.mark.parametrize("precision", ["int8", "float16", "float24"])
 def test_weights_are_unpacked_once_and_not_at_every_run(tiny_checkpoint: Path, tmp_path: Path, precision: str) -> None:
     export(load_checkpoint(tiny_checkpoint)[0], tmp_path, precision)  # type: ignore[arg-type]
     for path in tmp_path.glob("*.onnx"):

@@ -184,7 +184,7 @@ def export(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint (.safetensors).")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     precision: Annotated[
-        str, typer.Option(help="How weights are stored: float16, float24 (as good as float32) or float32.")
+        str, typer.Option(help="How weights are stored: int8, float16, float24 (as good as float32) or float32.")
     ] = "float24",
     decode: DecodeMode = None,
     beam: Beam = None,

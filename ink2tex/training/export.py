@@ -44,7 +44,7 @@ from ink2tex.runtime.evaluation import Reader
 from ink2tex.runtime.recognizer import MODES
 from ink2tex.vocabulary import Direction
 
-Precision = Literal["float16", "float24", "float32"]
+Precision = Literal["int8", "float16", "float24", "float32"]
 OPSET = 17
 #: Smaller tensors (biases) are not worth a cast.
 _SMALL = 1024
@@ -161,7 +161,8 @@ def export(
     branches = [_Folded(cast(RecurrentDecoder, network.branches[network.directions.index(d)])) for d in directions]
     _write_encoder(network.encoder, branches, directions, folder / ENCODER, precision)
     for direction, branch in zip(directions, branches, strict=True):
-        _write_step(branch, folder / step_file(direction), precision)
+        # Small, and what a step gets wrong the next one reads: 8 bits are for the encoder.
+        _write_step(branch, folder / step_file(direction), "float16" if precision == "int8" else precision)
     return write_manifest(
         folder,
         Manifest(
@@ -347,36 +348,63 @@ def _share(graph: Any) -> None:
 def _shrink(graph: Any, precision: Precision) -> None:
     """Store large weights in fewer bytes; ONNX Runtime computes their float32 once, when it loads the graph.
 
-    float16 keeps 11 bits. float24 adds, in one more byte, what float16 lost, which is as good as float32.
+    float16 keeps 11 bits. float24 adds, in one more byte, what float16 lost, which is as good as float32. int8 keeps
+    8 bits and a scale for each row.
     """
     if precision == "float32":
         return
-    stored, nodes = [], []
+    stored: list[Any] = []
+    nodes: list[Any] = []
     for tensor in graph.initializer:
         weights = numpy_helper.to_array(tensor)
         if tensor.data_type != TensorProto.FLOAT or weights.size < _SMALL:
             stored.append(tensor)
-            continue
-        half = weights.astype(np.float16)
-        if not np.isfinite(half).all():
-            raise CheckpointError(
-                f"{tensor.name} holds weights beyond the range of float16; export with --precision float32"
-            )
-        name = tensor.name
-        stored.append(numpy_helper.from_array(half, f"{name}.half"))
-        rough = name if precision == "float16" else f"{name}.rough"
-        nodes.append(helper.make_node("Cast", [f"{name}.half"], [rough], to=TensorProto.FLOAT))
-        if precision == "float24":
-            rest = weights - half.astype(np.float32)
-            unit = np.float32(max(float(np.abs(rest).max()) / 127, 1e-30))
-            stored.append(numpy_helper.from_array(np.rint(rest / unit).astype(np.int8), f"{name}.rest"))
-            stored.append(numpy_helper.from_array(np.array(unit, np.float32), f"{name}.unit"))
-            # Not DequantizeLinear, which ONNX Runtime would compute at every run instead of once.
-            nodes.append(helper.make_node("Cast", [f"{name}.rest"], [f"{name}.steps"], to=TensorProto.FLOAT))
-            nodes.append(helper.make_node("Mul", [f"{name}.steps", f"{name}.unit"], [f"{name}.fine"]))
-            nodes.append(helper.make_node("Add", [rough, f"{name}.fine"], [name]))
+        elif precision == "int8":
+            codes, units = in_eight_bits(weights)
+            _scaled(stored, nodes, tensor.name, codes, units, tensor.name)
+        else:
+            _halved(stored, nodes, tensor.name, weights, precision == "float24")
     del graph.initializer[:]
     graph.initializer.extend(stored)
     rest_of_graph = list(graph.node)
     del graph.node[:]
     graph.node.extend(nodes + rest_of_graph)
+
+
+def _halved(stored: list[Any], nodes: list[Any], name: str, weights: np.ndarray, fine: bool) -> None:
+    """Make the tensor `name` from a float16 and, if `fine`, one byte more."""
+    half = weights.astype(np.float16)
+    if not np.isfinite(half).all():
+        raise CheckpointError(f"{name} holds weights beyond the range of float16; export with --precision float32")
+    stored.append(numpy_helper.from_array(half, f"{name}.half"))
+    rough = f"{name}.rough" if fine else name
+    nodes.append(helper.make_node("Cast", [f"{name}.half"], [rough], to=TensorProto.FLOAT))
+    if fine:
+        rest = weights - half.astype(np.float32)
+        unit = np.float32(max(float(np.abs(rest).max()) / 127, 1e-30))
+        codes = np.rint(rest / unit).astype(np.int8)
+        _scaled(stored, nodes, name, codes, np.array(unit, np.float32), f"{name}.fine")
+        nodes.append(helper.make_node("Add", [rough, f"{name}.fine"], [name]))
+
+
+def _scaled(stored: list[Any], nodes: list[Any], name: str, codes: np.ndarray, units: np.ndarray, product: str) -> None:
+    """Make the tensor `product` from int8 `codes` and their `units`."""
+    stored.append(numpy_helper.from_array(codes, f"{name}.codes"))
+    stored.append(numpy_helper.from_array(units, f"{name}.units"))
+    # Not DequantizeLinear, which ONNX Runtime would compute at every run instead of once.
+    nodes.append(helper.make_node("Cast", [f"{name}.codes"], [f"{name}.steps"], to=TensorProto.FLOAT))
+    nodes.append(helper.make_node("Mul", [f"{name}.steps", f"{name}.units"], [product]))
+
+
+def in_eight_bits(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes from -127 to 127 and their units, which broadcast: one for each index of the first axis or of the last.
+
+    Kernels have their outputs on the first axis, maps of rows on the last; the axis that loses less is taken.
+    """
+    found = []
+    for axis in {0, weights.ndim - 1}:
+        others = tuple(other for other in range(weights.ndim) if other != axis)
+        units = np.maximum(np.abs(weights).max(axis=others, keepdims=True) / 127, 1e-30).astype(np.float32)
+        codes = np.rint(weights / units).astype(np.int8)
+        found.append((float(np.square(codes * units - weights).sum()), codes, units))
+    return min(found, key=lambda candidate: candidate[0])[1:]
