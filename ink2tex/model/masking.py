@@ -18,7 +18,7 @@ Mask = Tensor | None  # (B, 1, H, W) of 0 and 1
 
 
 def widen(x: Tensor) -> Tensor:
-    """What a product in bfloat16 made, in the 32 bits that everything between the products is computed with."""
+    """What a product in bfloat16 made, in the 32 bits that norms, attention and states are computed with."""
     return x.float() if x.dtype is torch.bfloat16 else x
 
 

@@ -92,8 +92,8 @@ class RunSettings:
     validate_every: int = 0
     #: Best checkpoints to keep, by validation WER.
     keep: int = 3
-    #: Products of matrices in training: with `bfloat16` in half as many bits, sums and weights stay in 32; `auto` does
-    #: so where the processor has a unit for it. Validation reads with 32 bits.
+    #: Products of matrices in training: with `bfloat16` in half as many bits, weights, norms and states stay in 32;
+    #: `auto` does so where the processor has a unit for it. Validation reads with 32 bits.
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
 
 

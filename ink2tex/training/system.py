@@ -132,7 +132,7 @@ class System(lightning.LightningModule):
             if recipe.loss.cells
             else None
         )
-        #: Products in bfloat16, everything between them and the weights themselves in 32 bits.
+        #: Products in bfloat16; weights, norms, attention and states in 32 bits.
         self.in_bfloat16 = recipe.run.precision == "bfloat16" or (recipe.run.precision == "auto" and has_matrix_unit())
         self.step = 0
         self.parts: dict[str, float] = {}
