@@ -119,13 +119,39 @@ def test_products_in_half_as_many_bits_change_gradients_a_little(encoder: str, d
 
 
 def test_the_processor_decides_on_the_precision_if_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    for unit in (False, True):
-        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda unit=unit: unit)
-        for precision, half in (("auto", unit), ("bfloat16", True), ("float32", False)):
+    for tiles, vectors in ((False, False), (True, False), (False, True)):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda there=tiles: there)
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda there=vectors: there)
+        for precision, half in (("auto", tiles or vectors), ("bfloat16", True), ("float32", False)):
             recipe = tiny(run={"precision": precision})
             assert System(Network(recipe.network, Vocabulary()), recipe).in_bfloat16 is half
     with pytest.raises(RecipeError, match=r"run\.precision"):
         tiny(run={"precision": "float16"})
+
+
+def test_a_new_classifier_of_cells_learns_alone_at_first() -> None:
+    samples = [drawn(label) for label in LABELS[:4]]
+    maker = BatchMaker(samples, Vocabulary(), BatchSettings(size=4))
+    batch = maker.draw(maker.plan(0), 0)
+
+    def moved(step: int, **weights: float) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+        """The gradients of the encoder and of the classifier of cells at `step`."""
+        torch.manual_seed(5)
+        recipe = tiny(loss={"attention": [1.0, 1.0], "cells_alone": 3, **weights})
+        system = System(Network(recipe.network, Vocabulary()), recipe).train()
+        system.step = step
+        system.losses(batch)[0].backward()
+        mine = [p.grad for p in system.network.encoder.parameters() if p.grad is not None]
+        return mine, None if system.cells is None else system.cells.weight.grad
+
+    without, _ = moved(2)
+    alone, classifier = moved(2, cells=0.5)
+    together, _ = moved(3, cells=0.5)
+    assert classifier is not None
+    assert classifier.abs().sum() > 0
+    assert len(alone) > 10
+    assert all(torch.allclose(a, b) for a, b in zip(without, alone, strict=True))
+    assert not any(torch.allclose(a, b) for a, b in zip(without, together, strict=True) if a.dim() > 1)
 
 
 # -- resuming ----------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ class LossSettings:
     attention: tuple[float, float] = (0.0, 0.0)
     attention_steps: int = 10000
     cells: float = 0.0
+    #: For so many steps the classifier of cells learns alone: a new one would lead a trained encoder astray.
+    cells_alone: int = 0
     #: Share of the decoder's input tokens that is replaced by random ones, so that it learns to look.
     token_noise: float = 0.0
 

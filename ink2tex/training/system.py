@@ -27,7 +27,7 @@ from ink2tex.vocabulary import Direction
 
 def has_matrix_unit() -> bool:
     """Whether this processor multiplies matrices in bfloat16 several times as fast as in 32 bits."""
-    return bool(torch.cpu._is_amx_tile_supported())
+    return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
 
 def sequences(tokens: Tensor, lengths: Tensor, direction: Direction) -> tuple[Tensor, Tensor]:
@@ -188,7 +188,8 @@ class System(lightning.LightningModule):
         inputs = [self._noisy(given, settings.token_noise) for given, _ in pairs]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.in_bfloat16):
             features, decoded = self.network(images, mask, inputs)
-            cell_logits = self.cells(features.flatten(2).transpose(1, 2)) if self.cells is not None else None
+            seen = features.detach() if self.step < settings.cells_alone else features
+            cell_logits = self.cells(seen.flatten(2).transpose(1, 2)) if self.cells is not None else None
         names = [f"{d.value}{'' if directions.count(d) == 1 else i + 1}" for i, d in enumerate(directions)]
         parts = {
             name: losses.recognition(out.logits, targets, settings.smoothing)
