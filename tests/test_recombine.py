@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from drawn import SAMPLES
+from drawn import SAMPLES, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,11 @@ from ink2tex.data.symbols import SymbolBank
 PLACED = [placed for placed in map(Placed.of, SAMPLES) if placed is not None]
 LIMITS = Limits(tokens=40, width=600.0, height=200.0)
 MAKER = Recombiner(PLACED, SymbolBank(PLACED), LIMITS)
-CHANGES = {"cut": MAKER.cut, "replace": MAKER.replace, "join": MAKER.join, "wrap": MAKER.wrap}
+PRIMED = Placed.of(drawn("x ^ { \\prime } = y"))
+assert PRIMED is not None
+#: Writes primes as well, of which it has seen one.
+PRIMER = Recombiner([*PLACED, PRIMED], SymbolBank([*PLACED, PRIMED]), LIMITS)
+CHANGES = {"cut": MAKER.cut, "replace": MAKER.replace, "join": MAKER.join, "wrap": MAKER.wrap, "prime": PRIMER.prime}
 seeds = st.integers(0, 2**32 - 1)
 indices = st.integers(0, len(PLACED) - 1)
 names = st.sampled_from(sorted(CHANGES))
@@ -117,6 +121,19 @@ def test_wrapping_adds_every_form() -> None:
     assert {"\\frac", "\\sqrt", "^", "_", *FENCES} <= added
 
 
+def test_a_letter_gets_a_prime_once_or_everywhere() -> None:
+    mark = "^ { \\prime }"
+    primed: list[tuple[int, int]] = []  # how often a letter has one, and how often it might
+    for old, new in results(PRIMER.prime):
+        written = " ".join(new.tokens)
+        assert written.replace(f" {mark}", "") == " ".join(old.tokens)
+        letters = [part.split()[-1] for part in written.split(mark)[:-1]]
+        assert len(set(letters)) == 1
+        bare = [k for k, token in enumerate(old.tokens) if token == letters[0] and old.tokens[k + 1 : k + 2] != ("^",)]
+        primed.append((len(letters), len(bare)))
+    assert {(1, 1), (1, 2), (2, 2)} <= set(primed)
+
+
 def test_no_operator_is_left_over() -> None:
     for change in CHANGES.values():
         for _, new in results(change):
@@ -127,5 +144,5 @@ def test_no_operator_is_left_over() -> None:
 
 def test_without_material_nothing_happens() -> None:
     empty = Recombiner([], SymbolBank([]), LIMITS)
-    for change in (empty.replace, empty.join, empty.wrap):
+    for change in (empty.replace, empty.join, empty.wrap, empty.prime, MAKER.prime):
         assert change(PLACED[5], np.random.default_rng(0)) is None

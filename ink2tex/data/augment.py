@@ -20,7 +20,18 @@ from ink2tex.raster import OFFICIAL
 from ink2tex.vocabulary import Vocabulary
 
 _WAVES = 4  # of which the elastic distortion is the sum
-_PROBABILITIES = ("swap", "substitute", "substitute_symbol", "cut", "replace", "join", "wrap", "smooth", "photograph")
+_PROBABILITIES = (
+    "swap",
+    "substitute",
+    "substitute_symbol",
+    "cut",
+    "replace",
+    "join",
+    "wrap",
+    "prime",
+    "smooth",
+    "photograph",
+)
 _SPREADS = ("aspect", "shear", "rotation", "elastic", "shift_symbol", "scale_symbol", "rotate_symbol", "noise")
 
 
@@ -66,6 +77,8 @@ class AugmentSettings:
     replace: float = 0.0
     join: float = 0.0
     wrap: float = 0.0
+    #: Probability that, after that, a letter gets a prime.
+    prime: float = 0.0
     #: Limits of what a change of structure may make; beyond them the expression stays as it is.
     max_tokens: int = 50
     max_width: float = 800.0
@@ -139,6 +152,8 @@ class Augmenter:
             strokes = deform([whole], whole.box[None], settings, rng, symbols=False)
             return Sample(sample.uid, sample.tokens, strokes, None, sample.token_strokes), thickness
         placed = self._restructure(placed, rng)
+        if settings.prime and rng.random() < settings.prime:
+            placed = self._recombiner.prime(placed, rng) or placed
         if settings.substitute and rng.random() < settings.substitute:
             placed = self._bank.substitute(placed, settings.substitute_symbol, rng)
         if settings.swap:

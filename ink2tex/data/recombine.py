@@ -1,4 +1,4 @@
-"""New expressions from the parts of others: cut out, put in, join, wrap.
+"""New expressions from the parts of others: cut out, put in, join, wrap, prime.
 
 Each change takes an expression and returns a new one, or None if it found nothing suitable: the caller then
 keeps what it has. Labels stay in label form, and all ink belongs to a token.
@@ -67,7 +67,7 @@ class Recombiner:
 
         #: Drawn from by label, so that what many people have copied does not come up all the time.
         self._by_label = list(by_label.values())
-        #: Letters get a prime far more often than the training data has one.
+        #: The training data has primes in two expressions only, if often copied.
         self._primes = self._rows[Role.SUP][("\\prime",)]
         #: Scripts are drawn by the root of how often they are written.
         self._scripts: dict[Role, tuple[list[list[tuple[Placed, Row]]], np.ndarray]] = {}
@@ -97,7 +97,7 @@ class Recombiner:
             for _ in range(times)
         ]
 
-    # The four changes.
+    # The changes.
 
     def cut(self, placed: Placed, rng: np.random.Generator) -> Placed | None:
         """A part of the expression by itself."""
@@ -172,10 +172,28 @@ class Recombiner:
             wrapped = form(placed.cut(start, stop), size, axis, room, rng)
             if wrapped is None:
                 continue
-            old = union(placed.boxes[start:stop])
-            wrapped = wrapped.moved(1.0, old[0] - wrapped.box[0], 0.0)
-            return self._finish(Layout(placed).splice(wrapped, path), placed)
+            return self._finish(_put(placed, path, wrapped), placed)
         return None
+
+    def prime(self, placed: Placed, rng: np.random.Generator) -> Placed | None:
+        """The expression with a letter primed, once or wherever it stands without a script."""
+        left = [placed.tokens[path[0][0].items[path[0][1]].head] for path in _bare_letters(placed)]
+        if not left or not self._primes:
+            return None
+        name = left[int(rng.integers(len(left)))]
+        new = placed
+        for _ in range(left.count(name) if rng.random() < 0.5 else 1):
+            if len(new.tokens) + 4 > self._limits.tokens:
+                break
+            paths = _bare_letters(new, frozenset({name}))
+            path = paths[int(rng.integers(len(paths)))]
+            row, k, _ = path[0]
+            size, _ = self._measure(new, path)
+            letter = new.cut(row.items[k].start, row.items[k].stop)
+            source, script = self._primes[int(rng.integers(len(self._primes)))]
+            mark = source.cut(script.start, script.stop)
+            new = _put(new, path, self._attached(Role.SUP, letter, mark, size, rng))
+        return self._finish(new, placed)
 
     # What can be put around an expression: all take it where it stands, with size and axis of its row.
 
@@ -246,13 +264,13 @@ class Recombiner:
             if not self._bank.pairs:
                 return None
             base = self._parentheses(inner, size, axis, room, rng)
-        script = None
-        if role is Role.SUP and is_name and self._primes and rng.random() < 0.4:
-            placed, row = self._primes[int(rng.integers(len(self._primes)))]
-            script = placed.cut(row.start, row.stop)
-        script = script or self._piece(role, min(room, _ROOM[role]), rng)
+        script = self._piece(role, min(room, _ROOM[role]), rng)
         if script is None or base is None:
             return None
+        return self._attached(role, base, script, size, rng)
+
+    def _attached(self, role: Role, base: Placed, script: Placed, size: float, rng: np.random.Generator) -> Placed:
+        """`base`, written in the given size, with a script."""
         end = base.boxes[-1]
         script = self._set(script, size * rng.uniform(0.55, 0.8), end[2] + size * rng.uniform(1.0, 5.0), 0.0)
         overlap = rng.uniform(0.15, 0.4) * min(end[3] - end[1], 28.0 * size)
@@ -360,14 +378,26 @@ def _pick(placed: Placed, rng: np.random.Generator) -> tuple[Step, ...]:
     return ((row, 0, count - 1), *path)
 
 
-def _pick_letter(placed: Placed, rng: np.random.Generator) -> tuple[Step, ...]:
-    """Any letter that has no script yet, or if there is none, anything."""
-    found = [
+def _bare_letters(placed: Placed, names: frozenset[str] = NAMES) -> list[tuple[Step, ...]]:
+    """All letters that have no script yet, each with the way up from there."""
+    return [
         ((row, k, k), *path)
         for row, path in rows(placed.tree)
         for k, item in enumerate(row.items)
-        if not item.parts and placed.tokens[item.head] in NAMES
+        if not item.parts and placed.tokens[item.head] in names
     ]
+
+
+def _put(placed: Placed, path: tuple[Step, ...], new: Placed) -> Placed:
+    """The expression with the items at `path` replaced by `new`, which begins where they do."""
+    row, first, last = path[0]
+    left = union(placed.boxes[row.items[first].start : row.items[last].stop])[0]
+    return Layout(placed).splice(new.moved(1.0, left - new.box[0], 0.0), path)
+
+
+def _pick_letter(placed: Placed, rng: np.random.Generator) -> tuple[Step, ...]:
+    """Any letter that has no script yet, or if there is none, anything."""
+    found = _bare_letters(placed)
     return found[int(rng.integers(len(found)))] if found else _pick(placed, rng)
 
 

@@ -30,11 +30,12 @@ CLASSES: Final[tuple[tuple[str, ...], ...]] = (
 )
 #: Hardly told from 0 and 1 without their context, so they are never put into another one.
 _UNCLEAR: Final = frozenset({"o", "l"})
-#: Capitals that are told from their small letters by their size alone, or nearly so: training needs to see both.
-_TWINS: Final = dict(zip("cmpsvxyCMPSVXY", "CMPSVXYcmpsvxy", strict=True))
+#: Capitals that are told from their small letters by their size alone, or nearly so: training needs to see both. An x
+#: is so much more frequent than an X, and is written like one so often, that it is not turned into more of them.
+_TWINS: Final = dict(zip("cmpsvyCMPSVXY", "CMPSVYcmpsvxy", strict=True))
 _TWIN_SHARE: Final = 0.15
 #: Pairs that may be written for each other, each with its share. Expressions for training are mostly round ones.
-PAIRS: Final = {("(", ")"): 3.0, ("[", "]"): 2.0, ("|", "|"): 3.0, ("\\{", "\\}"): 1.0}
+PAIRS: Final = {("(", ")"): 3.0, ("[", "]"): 2.0, ("|", "|"): 1.5, ("\\{", "\\}"): 1.0}
 #: Groups whose table fits into memory at once, however large the set.
 _BLOCK: Final = 8192
 _OPENING: Final = frozenset((*OPERATORS, *RELATIONS, "\\rightarrow", "(", "[", "\\{", ","))
