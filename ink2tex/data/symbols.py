@@ -34,8 +34,6 @@ _UNCLEAR: Final = frozenset({"o", "l"})
 #: is so much more frequent than an X, and is written like one so often, that it is not turned into more of them.
 _TWINS: Final = dict(zip("cmpsvyCMPSVXY", "CMPSVYcmpsvxy", strict=True))
 _TWIN_SHARE: Final = 0.15
-#: Capitals come up so many times as often as other letters: training data has few, formulas of physics have many.
-_CAPITALS: Final = 2.0
 #: Pairs that may be written for each other, each with its share. Expressions for training are mostly round ones.
 PAIRS: Final = {("(", ")"): 3.0, ("[", "]"): 2.0, ("|", "|"): 1.5, ("\\{", "\\}"): 1.0}
 #: Groups whose table fits into memory at once, however large the set.
@@ -198,11 +196,9 @@ class SymbolBank:
                 others = tuple(other for other in known if other != token and other not in _UNCLEAR)
                 if others:
                     # Some letters are 200 times as frequent as others in the training data, but not in what people
-                    # write: all alike, but for capitals. Of the rest, rare ones come up somewhat more often than they
-                    # are written.
+                    # write: all alike. Of the rest, rare ones come up somewhat more often than they are written.
                     counts = np.array([len(self._glyphs[other]) for other in others])
-                    letters = np.array([_CAPITALS if other.isupper() else 1.0 for other in others])
-                    weights = letters if token in NAMES else np.sqrt(counts)
+                    weights = np.ones(len(others)) if token in NAMES else np.sqrt(counts)
                     self._others[token] = others, np.cumsum(weights / weights.sum())
         self.pairs = [pair for pair in PAIRS if all(token in self._glyphs for token in pair)]
         shares = np.array([PAIRS[pair] for pair in self.pairs])
