@@ -9,7 +9,9 @@ a bitmap again. Printed for each way, against the official bitmap:
 - size: the median of the ratio of sizes, and how many are within 10 % and within 25 %;
 - width: the mean width of strokes (ink pixels for each pixel of the skeleton; 3 would be the official pen);
 - near: the part of the ink of either that lies within 2 px of the other's, both laid over each other;
-- with a model: ExpRate, the word error rate, and the part read exactly as the official bitmap is read;
+- open: how many have as many parts and holes as the official bitmap: thick pens fill loops and close gaps;
+- with a model: ExpRate, the word error rate, the part read exactly as the official bitmap is read, and ExpRate of those
+  that are open, and of their official bitmaps;
 - the time of `prepare`.
 
 The size of symbols is calibrated on drawings of the 2013 set; other settings of `ink2tex.image` were set by hand on
@@ -119,9 +121,16 @@ def stroke_width(bitmap: np.ndarray) -> float:
     return float((bitmap > 127).sum() / max(1, int(thin(bitmap).sum())))
 
 
-def measure(name: str, samples: Sequence[Sample]) -> tuple[list[np.ndarray], str]:
-    """The bitmaps of all samples after one way, and the line of numbers about them."""
+def parts_and_holes(bitmap: np.ndarray) -> tuple[int, int]:
+    """How many connected parts the ink has, and how many parts of the ground it encloses."""
+    ink = np.pad((bitmap > 127).astype(np.uint8), 1)
+    return cv2.connectedComponents(ink, connectivity=8)[0] - 1, cv2.connectedComponents(1 - ink, connectivity=4)[0] - 2
+
+
+def measure(name: str, samples: Sequence[Sample]) -> tuple[list[np.ndarray], np.ndarray, str]:
+    """The bitmaps of all samples after one way, which of them are open, and the line of numbers about them."""
     bitmaps, ratios, widths, nears, seconds = [], [], [], [], []
+    kept = np.zeros(len(samples), bool)
     failed = 0
     for index, sample in enumerate(samples):
         picture = WAYS[name](sample, np.random.default_rng(index))
@@ -138,13 +147,15 @@ def measure(name: str, samples: Sequence[Sample]) -> tuple[list[np.ndarray], str
             ratios.append(size_ratio(bitmap, official))
             widths.append(stroke_width(bitmap))
             nears.append(near(bitmap, official))
+            kept[index] = parts_and_holes(bitmap) == parts_and_holes(official)
     off = np.abs(np.log(np.maximum(ratios, 1e-3)))
     line = (
         f"{name:15s} size {np.median(ratios):5.2f}  ±10 % {np.mean(off < np.log(1.1)):6.1%}  ±25 % "
         f"{np.mean(off < np.log(1.25)):6.1%}  width {np.mean(widths):4.2f}  near {np.mean(nears):5.3f}  "
-        f"(< 0.9: {np.mean(np.array(nears) < 0.9):5.1%})  {1000 * np.median(seconds):6.2f} ms"
+        f"(< 0.9: {np.mean(np.array(nears) < 0.9):5.1%})  "
+        f"open {np.mean(kept):6.1%}  {1000 * np.median(seconds):6.2f} ms"
     )
-    return bitmaps, line + (f"  {failed} without ink" if failed else "")
+    return bitmaps, kept, line + (f"  {failed} without ink" if failed else "")
 
 
 def main() -> None:
@@ -167,13 +178,19 @@ def main() -> None:
     truths = {sample.uid: list(sample.tokens) for sample in samples}
     first: list[list[str]] = []
     for name in arguments.ways or WAYS:
-        bitmaps, line = measure(name, samples)
+        bitmaps, kept, line = measure(name, samples)
         if reader:
             read = reader(bitmaps)
             first = first or read
             report = score({sample.uid: tokens for sample, tokens in zip(samples, read, strict=True)}, truths)
             same = np.mean([a == b for a, b in zip(read, first, strict=True)])
             line += f"  ExpRate {report.exprate:5.2f}  WER {report.wer:5.2f}  same {same:6.2%}"
+            if kept.any():
+                right, officially = (
+                    100 * np.mean([a == truths[s.uid] for a, s, o in zip(some, samples, kept, strict=True) if o])
+                    for some in (read, first)
+                )
+                line += f"  open: {right:5.2f} (official {officially:5.2f})"
         print(line, flush=True)
 
 
