@@ -43,9 +43,17 @@ class Way(NamedTuple):
         return f"{self.mode}, beam {self.beam}" + more + ("" if self.grammar else ", no grammar")
 
 
-#: The last is how the bundled weights read by default, and what their confidence was fitted for.
-L2R, JOINT, DEFAULT = Way("l2r", 10), Way("joint", 10), Way("joint", 5, views=2)
-WAYS = (Way("l2r", 1), L2R, Way("l2r", 10, grammar=False), Way("r2l", 10), Way("joint", 5), JOINT, DEFAULT)
+#: DEFAULT is how the bundled weights read by default, and what their confidence was fitted for.
+L2R, JOINT, DEFAULT = Way("l2r", 10), Way("joint", 10), Way("joint", 5)
+WAYS = (
+    Way("l2r", 1),
+    L2R,
+    Way("l2r", 10, grammar=False),
+    Way("r2l", 10),
+    DEFAULT,
+    JOINT,
+    Way("joint", 5, views=2),
+)
 Row = Sequence[object]
 
 

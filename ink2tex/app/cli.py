@@ -50,7 +50,7 @@ InputScale = Annotated[
 Views = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(
-        "--views", min=1, max=3, help="Sizes at which answers are judged: more is slower and more often right."
+        "--views", min=1, max=3, help="Sizes at which answers are judged: more is slower, and may be right more often."
     ),
 ]
 Grammar = Annotated[bool, typer.Option("--grammar/--no-grammar", help="Only write LaTeX that parses.")]

@@ -346,7 +346,7 @@ def load(
     decode, beam, nbest: `l2r`, `r2l` or `joint`, the hypotheses of the search, and the answers it gives; the
         model knows what suits it. Without `nbest` there are up to 5 answers, as far as there is any doubt.
     grammar: only write LaTeX that parses.
-    views: at how many sizes (1 to 3) the answers are judged; more is slower and more often right.
+    views: at how many sizes (1 to 3) the answers are judged; more is slower, and may be right more often.
     """
     path = DEFAULT_MODEL if model is None else Path(model)
     threads = threads or available_cores()

@@ -51,7 +51,7 @@ class Options(BaseModel):
         Field(
             ge=1,
             le=3,
-            description="Sizes at which answers are judged (1 when left out); more is slower and more often right.",
+            description="Sizes at which answers are judged (1 when left out): more is slower, maybe right more often.",
         ),
     ] = None
     boxes: Annotated[
